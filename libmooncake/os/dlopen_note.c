@@ -8,8 +8,8 @@
 #define NOTE_OWNER "FDO"
 #define NOTE_TYPE 0x407c0c0au
 
-#define CRYPTO_JSON                                                                                                    \
-    "[{\"feature\":\"authentication\",\"description\":\"Proof of the cluster key between engines\","                   \
+#define CRYPTO_JSON                                                                                  \
+    "[{\"feature\":\"authentication\",\"description\":\"Proof of the cluster key between engines\"," \
     "\"priority\":\"suggested\",\"soname\":[\"libcrypto.so.3\",\"libcrypto.so.1.1\"]}]"
 
 static const struct {

@@ -4,12 +4,12 @@
 
 #include <mooncake/mooncake.h>
 
-#define CHECK(condition)                                                \
-    do {                                                                \
-        if (!(condition)) {                                             \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);     \
-            return 1;                                                   \
-        }                                                               \
+#define CHECK(condition)                                            \
+    do {                                                            \
+        if (!(condition)) {                                         \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
+            return 1;                                               \
+        }                                                           \
     } while (0)
 
 int main(void) {

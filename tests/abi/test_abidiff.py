@@ -18,14 +18,12 @@ pytestmark = [
 ]
 
 
-def differences(library: Path, headers: Path) -> str:
+def differences(library: Path) -> str:
     """What abidiff has to say against the dump; empty if nothing."""
-    command = ["abidiff", "--headers-dir2", headers, "--drop-private-types", DUMP, library]
-    output = run(*command, status=None)
-    if output:
-        return output
-    run(*command)
-    return ""
+    output = run("abidiff", DUMP, library, status=None)
+    if not output:
+        run("abidiff", DUMP, library)
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +46,7 @@ def build(root: Path) -> Path:
 
 
 def test_the_interface_is_that_of_the_dump(library: Path):
-    assert differences(library, ROOT / "include" / "mooncake") == ""
+    assert differences(library) == ""
 
 
 def test_a_field_in_the_middle_of_a_struct_is_a_break(copy: Path):
@@ -57,7 +55,7 @@ def test_a_field_in_the_middle_of_a_struct_is_a_break(copy: Path):
     header.write_text(text.replace("    uint64_t remote; ", "    uint64_t planted;\n    uint64_t remote; ", 1))
     try:
         assert header.read_text() != text
-        assert "planted" in differences(build(copy), copy / "include" / "mooncake")
+        assert "planted" in differences(build(copy))
     finally:
         header.write_text(text)
 
@@ -68,6 +66,6 @@ def test_a_removed_function_is_a_break(copy: Path):
     names.write_text(text.replace("        mc_batch_cancel;\n", "", 1))
     try:
         assert names.read_text() != text
-        assert "mc_batch_cancel" in differences(build(copy), copy / "include" / "mooncake")
+        assert "mc_batch_cancel" in differences(build(copy))
     finally:
         names.write_text(text)

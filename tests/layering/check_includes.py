@@ -62,7 +62,8 @@ def problem(source: str, bracket: str, name: str) -> str | None:
         return None if bracket == "<" and name in PUBLIC_SYSTEM else "public headers include only each other"
     target = room_of(name)
     if bracket == "<":
-        return "rooms are included with quotes" if target.split("/")[0] in RANK and name.endswith((".h", ".def")) else None
+        ours = target.split("/")[0] in RANK and name.endswith((".h", ".def"))
+        return "rooms are included with quotes" if ours else None
     if source == "compat":
         return None if target == "compat" else "compat uses only the public headers"
     if not target:
