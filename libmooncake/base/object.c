@@ -1,0 +1,164 @@
+/* object.c - the table of ids: chunks of slots that are made when needed, and a queue of free slots, under one lock.
+ *
+ * An id is a slot number (low 32 bits) and the generation of that slot (high 32 bits).
+ * Owns: the slots, and one reference on each object in them. Chunks are never freed.
+ * Threads: any; `lock` guards the table and is held for a few instructions only. It is held over fork, so that the child
+ * finds the table whole; the objects in it are then foreign there, which `process` tells, and stay in it for ever.
+ * Invariants: slot.generation is odd if and only if slot.object is set, so 0 is never an id. The slot that has been free
+ * longest is used first, which spreads the generations over all slots; a slot whose generations are used up is retired.
+ * Generations begin at a random number, so that another process's id is hardly ever a live one here.
+ */
+#include "base/object.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include <mooncake/error.h>
+
+#define CHUNK_SLOTS 512u
+#define CHUNKS 2048u /* 2^20 slots in all */
+#define NO_SLOT UINT32_MAX
+#define LAST_GENERATION (UINT32_MAX - 1)
+
+struct slot {
+    struct object *object;
+    uint32_t generation;
+    uint32_t next; /* in the queue of free slots */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct slot *chunks[CHUNKS];
+static uint32_t chunk_count;
+static uint32_t first_generation;
+static uint32_t free_head = NO_SLOT;
+static uint32_t free_tail = NO_SLOT;
+static _Atomic uint32_t process;
+
+static struct slot *slot_at(uint32_t index) {
+    return &chunks[index / CHUNK_SLOTS][index % CHUNK_SLOTS];
+}
+
+/* Appends a slot to the queue of free ones. Call with the lock held. */
+static void put_free(uint32_t index) {
+    slot_at(index)->next = NO_SLOT;
+    if (free_head == NO_SLOT)
+        free_head = index;
+    else
+        slot_at(free_tail)->next = index;
+    free_tail = index;
+}
+
+/* Adds a chunk of free slots, if there may be one more and memory allows. Call with the lock held. */
+static void grow(void) {
+    struct slot *slots;
+
+    if (chunk_count == CHUNKS)
+        return;
+    slots = calloc(CHUNK_SLOTS, sizeof(*slots));
+    if (slots == NULL)
+        return;
+    if (chunk_count == 0 && getrandom(&first_generation, sizeof(first_generation), GRND_NONBLOCK) > 0)
+        first_generation = first_generation % (1u << 30) & ~1u;
+    chunks[chunk_count++] = slots;
+    for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
+        slots[i].generation = first_generation;
+        put_free((chunk_count - 1) * CHUNK_SLOTS + i);
+    }
+}
+
+/* The slot that `id` names, if it holds an object of this kind made in this process. Call with the lock held. */
+static int32_t find(uint64_t id, enum object_kind kind, struct slot **ret_slot) {
+    uint32_t index = (uint32_t)id;
+    uint32_t generation = (uint32_t)(id >> 32);
+    struct slot *slot;
+
+    if (index / CHUNK_SLOTS >= chunk_count || generation % 2 == 0)
+        return MC_ERR_INVALID_HANDLE;
+    slot = slot_at(index);
+    if (slot->generation != generation || slot->object->kind != (uint32_t)kind)
+        return MC_ERR_INVALID_HANDLE;
+    if (slot->object->process != object_process())
+        return MC_ERR_FORKED;
+    *ret_slot = slot;
+    return MC_OK;
+}
+
+void object_init(struct object *object, enum object_kind kind, void (*destroy)(struct ref *self)) {
+    ref_init(&object->ref, destroy);
+    object->kind = (uint32_t)kind;
+    object->process = object_process();
+}
+
+int32_t object_publish(struct object *object, uint64_t *ret_id) {
+    int32_t status = MC_ERR_TOO_MANY;
+
+    pthread_mutex_lock(&lock);
+    if (free_head == NO_SLOT)
+        grow();
+    if (free_head != NO_SLOT) {
+        uint32_t index = free_head;
+        struct slot *slot = slot_at(index);
+
+        free_head = slot->next;
+        ref_take(&object->ref);
+        slot->object = object;
+        slot->generation++; /* even to odd: in use */
+        *ret_id = (uint64_t)slot->generation << 32 | index;
+        status = MC_OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+int32_t object_acquire(uint64_t id, enum object_kind kind, struct object **ret_object) {
+    struct slot *slot;
+    int32_t status;
+
+    pthread_mutex_lock(&lock);
+    status = find(id, kind, &slot);
+    if (status == MC_OK) {
+        ref_take(&slot->object->ref);
+        *ret_object = slot->object;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+int32_t object_withdraw(uint64_t id, enum object_kind kind, struct object **ret_object) {
+    struct slot *slot;
+    int32_t status;
+
+    pthread_mutex_lock(&lock);
+    status = find(id, kind, &slot);
+    if (status == MC_OK) {
+        *ret_object = slot->object;
+        slot->object = NULL;
+        slot->generation++; /* odd to even: free, and every copy of the id is stale */
+        if (slot->generation < LAST_GENERATION)
+            put_free((uint32_t)id);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+uint32_t object_process(void) {
+    return atomic_load_explicit(&process, memory_order_relaxed);
+}
+
+static void lock_for_fork(void) {
+    pthread_mutex_lock(&lock);
+}
+
+static void unlock_in_parent(void) {
+    pthread_mutex_unlock(&lock);
+}
+
+static void unlock_in_child(void) {
+    atomic_fetch_add_explicit(&process, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+}
+
+__attribute__((constructor(102))) static void object_start(void) {
+    (void)pthread_atfork(lock_for_fork, unlock_in_parent, unlock_in_child);
+}

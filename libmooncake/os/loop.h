@@ -1,0 +1,70 @@
+/* os/loop.h - one thread that sleeps in epoll and calls the owners of descriptors, timers and posted work.
+ *
+ * Threads: loop_add … loop_remove and the timer calls may be made from any thread; callbacks run on the loop's thread
+ * only. After loop_remove returned on the loop's own thread, or loop_remove_sync on another, the watch's callback is not
+ * running and never runs again.
+ */
+#ifndef MC_OS_LOOP_H
+#define MC_OS_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+
+struct loop;
+
+/* Embedded in its owner. `events` are EPOLLIN … as epoll reports them. */
+struct loop_watch {
+    void (*ready)(struct loop_watch *watch, uint32_t events);
+    int fd;
+    uint32_t slot; /* private to the loop: generation-checked, so that stale events find nobody */
+};
+
+/* A piece of work for the loop's thread; embedded in its owner, posted again only after it ran (or it is a no-op). */
+struct loop_task {
+    void (*run)(struct loop_task *task);
+    struct list node;
+    bool queued; /* with the loop's lock held */
+};
+
+/* Called on the loop's thread at or soon after `when`; once for each loop_timer_set. */
+struct loop_timer {
+    void (*fire)(struct loop_timer *timer, uint64_t now);
+    uint64_t when; /* CLOCK_NEVER when idle; with the loop's lock held */
+    struct list node;
+};
+
+/* Starts the thread, with all signals blocked. MC_ERR_SYSTEM, MC_ERR_NO_MEMORY. */
+int32_t loop_start(struct loop **ret_loop);
+
+/* Ends and joins the thread; nothing is called any more. Not from the loop's own thread. NULL is fine. Returns NULL. */
+struct loop *loop_stop(struct loop *loop);
+
+bool loop_on_thread(const struct loop *loop);
+
+/* Watches watch->fd for `events` (level-triggered; 0 is fine: errors and hang-ups are still reported). MC_ERR_SYSTEM. */
+int32_t loop_add(struct loop *loop, struct loop_watch *watch, uint32_t events);
+void loop_change(struct loop *loop, struct loop_watch *watch, uint32_t events);
+
+/* Ends the watch; the owner closes the descriptor afterwards. A watch that isn't added is fine. */
+void loop_remove(struct loop *loop, struct loop_watch *watch);
+
+/* As loop_remove, and waits until its callback is not running; at once on the loop's own thread. */
+void loop_remove_sync(struct loop *loop, struct loop_watch *watch);
+
+/* Runs the task on the loop's thread soon, in the order of posting. */
+void loop_post(struct loop *loop, struct loop_task *task);
+
+/* Takes a posted task back, and waits until it is not running; at once on the loop's own thread. */
+void loop_unpost_sync(struct loop *loop, struct loop_task *task);
+
+void loop_timer_init(struct loop_timer *timer, void (*fire)(struct loop_timer *timer, uint64_t now));
+
+/* Sets or moves the timer. Wakes the loop only if it would sleep past `when`. */
+void loop_timer_set(struct loop *loop, struct loop_timer *timer, uint64_t when);
+
+/* Ends the timer, and waits until it is not firing; at once on the loop's own thread. */
+void loop_timer_cancel_sync(struct loop *loop, struct loop_timer *timer);
+
+#endif

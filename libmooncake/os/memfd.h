@@ -1,0 +1,25 @@
+/* os/memfd.h - anonymous shared memory whose size is sealed, so that no holder of the descriptor can make another fault. */
+#ifndef MC_OS_MEMFD_H
+#define MC_OS_MEMFD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Makes `size` bytes (a multiple of the page size) with seals SHRINK, GROW and SEAL, maps them and faults them in.
+ * -1 with errno: ENOMEM (more than the machine has free, too), EOPNOTSUPP where memory can't be sealed. The descriptor is
+ * closed in forked children, the mapping stays there; close it with fork_close. */
+int memfd_make(const char *name, size_t size, int *ret_fd, void **ret_address);
+
+/* Maps `size` bytes at `offset` of a descriptor that came from another process, after checking that it is a memfd that
+ * has those seals and that size; never inherited by children (MADV_DONTFORK). -1 with errno (EBADF: not sealed, or
+ * the range is not within it). */
+int memfd_map(int fd, size_t offset, size_t size, bool writable, void **ret_address);
+
+void memfd_unmap(void *address, size_t size);
+
+/* The same memory by a new descriptor that can only be read, for fork_close; -1 with errno. */
+int memfd_read_only(int fd);
+
+size_t memfd_page_size(void);
+
+#endif
