@@ -182,7 +182,7 @@ def native(variant: str, compiler: str, *options: str, tests: bool = True) -> Re
     (directory / "meson-logs" / "testlog.json").unlink(missing_ok=True)
     multiplier = "4" if "-Db_sanitize" in wanted else "1"
     status, output = log.run(
-        "meson", "test", "-C", directory, "--no-rebuild", "--suite", "unit", "--suite", "contract",
+        "meson", "test", "-C", directory, "--no-rebuild", "--no-suite", "bench",
         "--timeout-multiplier", multiplier, env=SANITIZER_ENVIRONMENT,
     )  # fmt: skip
     result.add(parse_meson(directory, variant, status, output))

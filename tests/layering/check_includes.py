@@ -54,16 +54,15 @@ def allowed(source: str, target: str) -> bool:
     return RANK[target_outer] < RANK[outer]
 
 
-def problem(source: str, bracket: str, name: str) -> str | None:
+def problem(root: Path, source: str, bracket: str, name: str) -> str | None:
     """Why the room may not include `name`, or None. The source "public" stands for the public headers."""
     if name.startswith("mooncake/"):
         return None if bracket == "<" else "public headers are included as <mooncake/…>"
     if source == "public":
         return None if bracket == "<" and name in PUBLIC_SYSTEM else "public headers include only each other"
     target = room_of(name)
-    if bracket == "<":
-        ours = target.split("/")[0] in RANK and name.endswith((".h", ".def"))
-        return "rooms are included with quotes" if ours else None
+    if bracket == "<":  # the system has a folder net/ too
+        return "rooms are included with quotes" if (root / "libmooncake" / name).exists() else None
     if source == "compat":
         return None if target == "compat" else "compat uses only the public headers"
     if not target:
@@ -81,7 +80,7 @@ def check(root: Path) -> list[str]:
             room = source or room_of(file.relative_to(base).as_posix())
             text = file.read_text(encoding="utf-8")
             for match in INCLUDE.finditer(text):
-                why = problem(room, match[1], match[2])
+                why = problem(root, room, match[1], match[2])
                 if why:
                     line = text.count("\n", 0, match.start(2)) + 1
                     found.append(f"{file.relative_to(root)}:{line}: {match[2]}: {why}")

@@ -18,8 +18,11 @@ def test_every_room_has_a_rank():
 
 
 def plant(root: Path, file: str, include: str) -> list[str]:
+    header = root / "libmooncake" / "os" / "socket.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
     path = root / file
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"/* planted */\n#include {include}\n", encoding="utf-8")
     return check_includes.check(root)
 
@@ -59,6 +62,7 @@ def test_a_planted_include_is_found(tmp_path: Path, file: str, include: str):
         ("libmooncake/store/a.c", '"store/owner/owner.h"'),
         ("libmooncake/programs/a.c", '"api/handles.h"'),
         ("libmooncake/base/a.c", "<sys/mman.h>"),
+        ("libmooncake/base/a.c", "<net/if.h>"),
         ("libmooncake/base/a.c", "<mooncake/error.h>"),
         ("include/mooncake/a.h", "<stdint.h>"),
     ],
