@@ -1,0 +1,258 @@
+/* test_log.c - lines reach the hook by level; the default one writes to stderr, but not without end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+
+struct seen {
+    int lines;
+    int32_t level;
+    char line[1100];
+};
+
+static void keep(int32_t level, const char *line, void *context) {
+    struct seen *seen = context;
+
+    seen->lines++;
+    seen->level = level;
+    (void)snprintf(seen->line, sizeof(seen->line), "%s", line);
+}
+
+static void a_line_reaches_the_hook_if_its_level_is_wanted(void **state) {
+    struct seen seen = {0};
+
+    (void)state;
+    for (int32_t wanted = MC_LOG_ERROR; wanted <= MC_LOG_DEBUG; wanted++) {
+        log_set(wanted, keep, &seen);
+        for (int32_t level = MC_LOG_ERROR; level <= MC_LOG_DEBUG; level++) {
+            seen.lines = 0;
+            log_line(level, "number %d", 7);
+            assert_int_equal(seen.lines, level <= wanted);
+        }
+    }
+    assert_int_equal(seen.level, MC_LOG_DEBUG);
+    assert_string_equal(seen.line, "number 7");
+    log_set(MC_LOG_WARNING, NULL, NULL);
+}
+
+static void a_line_is_one_line_is_cut_and_leaves_errno_alone(void **state) {
+    struct seen seen = {0};
+    char words[3000];
+
+    (void)state;
+    log_set(MC_LOG_WARNING, keep, &seen);
+    errno = EDOM;
+    log_warning("a\nb");
+    assert_string_equal(seen.line, "a?b");
+    memset(words, 'x', sizeof(words));
+    words[sizeof(words) - 1] = '\0';
+    log_warning("%s", words);
+    assert_int_equal(strlen(seen.line), 1023);
+    assert_int_equal(errno, EDOM);
+    log_set(MC_LOG_WARNING, NULL, NULL);
+}
+
+/* Runs `act` in a child and returns what it wrote to stderr, up to its end. */
+static void capture(void (*act)(void), char *ret_text, size_t size) {
+    int ends[2], status = 0;
+    size_t length = 0;
+    ssize_t got;
+    pid_t child;
+
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)alarm(10);
+        (void)dup2(ends[1], STDERR_FILENO);
+        act();
+        _exit(0);
+    }
+    (void)close(ends[1]);
+    while ((got = read(ends[0], ret_text + length, size - 1 - length)) > 0)
+        length += (size_t)got;
+    ret_text[length] = '\0';
+    (void)close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static size_t count(const char *text, const char *part) {
+    size_t found = 0;
+
+    while ((text = strstr(text, part)) != NULL) {
+        found++;
+        text += strlen(part);
+    }
+    return found;
+}
+
+static void write_three_levels(void) {
+    log_line(MC_LOG_ERROR, "one");
+    log_warning("two");
+    log_debug("three");
+}
+
+static void the_default_hook_writes_warnings_and_errors_to_stderr(void **state) {
+    char text[1000];
+
+    (void)state;
+    capture(write_three_levels, text, sizeof(text));
+    assert_string_equal(text, "mooncake: error: one\nmooncake: warning: two\n");
+}
+
+static void write_a_flood(void) {
+    struct timespec second = {.tv_sec = 1, .tv_nsec = 50000000};
+
+    for (int i = 0; i < 1000; i++)
+        log_warning("flood");
+    (void)nanosleep(&second, NULL);
+    log_warning("after");
+}
+
+static void a_flood_is_cut_and_its_rest_counted(void **state) {
+    static char text[200000];
+
+    (void)state;
+    capture(write_a_flood, text, sizeof(text));
+    /* At most ten a second; a slow machine may see the flood spread over more than one. */
+    assert_in_range(count(text, "flood"), 10, 100);
+    if (count(text, "flood") == 10)
+        assert_non_null(strstr(text, "mooncake: warning: 990 more lines suppressed\nmooncake: warning: after\n"));
+}
+
+static atomic_bool stop_logging;
+
+static void *log_on(void *context) {
+    while (!atomic_load(&stop_logging))
+        log_line(MC_LOG_ERROR, "%s", (const char *)context);
+    return NULL;
+}
+
+static void drop(int32_t level, const char *line, void *context) {
+    (void)level;
+    (void)line;
+    (void)context;
+}
+
+static void log_once(void) {
+    log_set(MC_LOG_WARNING, NULL, NULL);
+    log_warning("free");
+}
+
+static void the_lock_is_free_in_a_child_of_a_busy_parent(void **state) {
+    char text[1000], word[] = "word";
+    pthread_t thread;
+
+    (void)state;
+    log_set(MC_LOG_WARNING, drop, NULL);
+    atomic_store(&stop_logging, false);
+    assert_int_equal(pthread_create(&thread, NULL, log_on, word), 0);
+    for (int i = 0; i < 50; i++) {
+        capture(log_once, text, sizeof(text));
+        assert_string_equal(text, "mooncake: warning: free\n");
+    }
+    atomic_store(&stop_logging, true);
+    pthread_join(thread, NULL);
+    log_set(MC_LOG_WARNING, NULL, NULL);
+}
+
+static atomic_bool hook_is_current;
+static atomic_int late_calls;
+
+static void complain_if_late(int32_t level, const char *line, void *context) {
+    (void)level;
+    (void)line;
+    (void)context;
+    if (!atomic_load(&hook_is_current))
+        atomic_fetch_add(&late_calls, 1);
+}
+
+static void a_replaced_hook_is_no_longer_running(void **state) {
+    char word[] = "word";
+    pthread_t thread;
+
+    (void)state;
+    log_set(MC_LOG_WARNING, drop, NULL);
+    atomic_store(&stop_logging, false);
+    assert_int_equal(pthread_create(&thread, NULL, log_on, word), 0);
+    for (int i = 0; i < 200; i++) {
+        atomic_store(&hook_is_current, true);
+        log_set(MC_LOG_WARNING, complain_if_late, NULL);
+        log_set(MC_LOG_WARNING, drop, NULL);
+        atomic_store(&hook_is_current, false);
+    }
+    atomic_store(&stop_logging, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&late_calls), 0);
+    log_set(MC_LOG_WARNING, NULL, NULL);
+}
+
+/* This program again, with the level in its environment: the level is read once in a process. */
+static void run_with_level(const char *level, char *ret_text, size_t size) {
+    int ends[2], status = 0;
+    size_t length = 0;
+    ssize_t got;
+    pid_t child;
+
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)dup2(ends[1], STDERR_FILENO);
+        (void)setenv("MC_LOG_LEVEL", level, 1);
+        (void)execl("/proc/self/exe", "test-log", "write", (char *)NULL);
+        _exit(1);
+    }
+    (void)close(ends[1]);
+    while ((got = read(ends[0], ret_text + length, size - 1 - length)) > 0)
+        length += (size_t)got;
+    ret_text[length] = '\0';
+    (void)close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void the_variable_sets_the_first_level(void **state) {
+    char text[1000];
+
+    (void)state;
+    run_with_level("error", text, sizeof(text));
+    assert_string_equal(text, "mooncake: error: one\n");
+    run_with_level("debug", text, sizeof(text));
+    assert_string_equal(text, "mooncake: error: one\nmooncake: warning: two\nmooncake: debug: three\n");
+    run_with_level("loud", text, sizeof(text));
+    assert_string_equal(text, "mooncake: warning: MC_LOG_LEVEL is \"loud\", not error, warning, info or debug\n"
+                              "mooncake: error: one\nmooncake: warning: two\n");
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_reaches_the_hook_if_its_level_is_wanted),
+        cmocka_unit_test(a_line_is_one_line_is_cut_and_leaves_errno_alone),
+        cmocka_unit_test(the_default_hook_writes_warnings_and_errors_to_stderr),
+        cmocka_unit_test(a_flood_is_cut_and_its_rest_counted),
+        cmocka_unit_test(the_lock_is_free_in_a_child_of_a_busy_parent),
+        cmocka_unit_test(a_replaced_hook_is_no_longer_running),
+        cmocka_unit_test(the_variable_sets_the_first_level),
+    };
+
+    if (argc == 2 && strcmp(argv[1], "write") == 0) {
+        write_three_levels();
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
