@@ -26,7 +26,7 @@ enum frame_type {
 
 #define FRAME_FLAG_GUARD 1u    /* READ and WRITE: guard address and value count */
 #define FRAME_FLAG_CHECKSUM 2u /* payload CRC32C counts; in a request also: it is wanted for the reply's payload */
-#define FRAME_FLAG_MORE 4u     /* reply to a guarded READ: a second reply without payload follows, and its status counts */
+#define FRAME_FLAG_MORE 4u /* reply to a guarded READ: a second reply, without payload, follows; its status counts */
 
 struct frame {
     uint16_t type;

@@ -34,11 +34,11 @@ enum message_type {
 #define MESSAGE_ID(field) struct message_id field;
 #define MESSAGE_BYTES(field) struct message_bytes field;
 /* The member keeps messages without fields from being empty structs, which C doesn't have. */
-#define MESSAGE(NAME, name, number, fields)                                            \
-    struct message_##name {                                                            \
-        uint8_t unused;                                                                \
-        fields(MESSAGE_U32, MESSAGE_U64, MESSAGE_ID, MESSAGE_BYTES)                    \
-    };                                                                                 \
+#define MESSAGE(NAME, name, number, fields)                                                              \
+    struct message_##name {                                                                              \
+        uint8_t unused;                                                                                  \
+        fields(MESSAGE_U32, MESSAGE_U64, MESSAGE_ID, MESSAGE_BYTES)                                      \
+    };                                                                                                   \
     int64_t message_pack_##name(const struct message_##name *message, uint8_t *buffer, size_t capacity); \
     int32_t message_unpack_##name(const uint8_t *bytes, size_t length, struct message_##name *ret_message);
 #include "wire/messages.def"

@@ -34,7 +34,8 @@ struct preface_hello {
 };
 
 struct preface_proof {
-    int32_t status; /* server: MC_OK, or why it refuses: MC_ERR_AUTHENTICATION, _VERSION, _STALE_PEER, _TOO_MANY. Client: MC_OK */
+    /* Server: MC_OK, or why it refuses: MC_ERR_AUTHENTICATION, _TOO_MANY, _VERSION, _STALE_PEER. Client: MC_OK. */
+    int32_t status;
     uint16_t version; /* chosen by the server: the highest that both know. Client: 0 */
     uint8_t proof[32];
 };

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets: valid, cut and hostile inputs, in corpus/<target>/<name>.
 
-The files are committed, and replayed in every test run; inputs that a fuzzer finds are added beside them. Running this again
-changes nothing unless a seed below has changed.
+The files are committed, and replayed in every test run; inputs that a fuzzer finds are added beside them. Running this
+again changes nothing unless a seed below has changed.
 """
+
+from __future__ import annotations
 
 import struct
 from pathlib import Path
@@ -24,9 +26,19 @@ def seal(data: bytes) -> bytes:
     return data + struct.pack("<I", crc32c(data))
 
 
-def header(kind: int, payload: int = 0, *, flags: int = 0, status: int = 0, address: int = 0x7F0000001000,
-           length: int = 0, zero: int = 0) -> bytes:
-    return seal(struct.pack("<HHiQQQQQIII", kind, flags, status, 7, address, length, 0x7F0000002000, 42, 0, payload, zero))
+def header(
+    kind: int,
+    payload: int = 0,
+    *,
+    flags: int = 0,
+    status: int = 0,
+    address: int = 0x7F0000001000,
+    length: int = 0,
+    zero: int = 0,
+) -> bytes:
+    return seal(
+        struct.pack("<HHiQQQQQIII", kind, flags, status, 7, address, length, 0x7F0000002000, 42, 0, payload, zero)
+    )
 
 
 def hello(lowest: int = 1, highest: int = 1, flags: int = 0, zeros: bytes = bytes(12)) -> bytes:
