@@ -1,0 +1,1 @@
+"""Programs to run with `python -m mooncake.cli.<name>`."""

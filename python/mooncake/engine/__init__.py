@@ -1,0 +1,64 @@
+"""The transfer engine: one-sided reads and writes between registered memory of processes, by the fastest shared path.
+
+Two interfaces to the same engine:
+
+* `Engine`, `Peer`, `Memory`, `Batch`, `Queue`: for new programs; failures raise `mooncake.errors`.
+* `TransferEngine`, `TransferOpcode`, `TransferNotify`: the names and results that existing programs call; failures are
+  negative numbers.
+
+Importing this module loads the native library, or raises one ImportError that says where it was looked for.
+"""
+
+from ._batch import Batch, Completion, Queue, RequestStatus
+from ._compat import TransferEngine, TransferNotify, TransferOpcode
+from ._engine import Access, Engine, Notification, Peer, Region
+from ._later import CoroRPCInterface, ReceivedData, ReceivedTensor, RpcInterface, SharedSegment
+from ._memory import Memory, alloc
+from ._requests import READ, WRITE, Request
+
+__all__ = [
+    "READ",
+    "SUPPORT_CUDA",
+    "SUPPORT_EFA",
+    "SUPPORT_HIP",
+    "SUPPORT_INTRA_NVLINK",
+    "SUPPORT_MNNVL",
+    "SUPPORT_MUSA",
+    "WRITE",
+    "Access",
+    "Batch",
+    "Completion",
+    "CoroRPCInterface",
+    "Engine",
+    "InnerTransferEngine",
+    "Memory",
+    "Notification",
+    "Peer",
+    "Queue",
+    "Read",
+    "ReceivedData",
+    "ReceivedTensor",
+    "Region",
+    "Request",
+    "RequestStatus",
+    "RpcInterface",
+    "SharedSegment",
+    "TransferEngine",
+    "TransferNotify",
+    "TransferOpcode",
+    "Write",
+    "alloc",
+]
+
+InnerTransferEngine = Engine
+"""What TransferEngine.get_engine() returns."""
+
+Read = TransferOpcode.Read
+Write = TransferOpcode.Write
+
+SUPPORT_CUDA = False
+SUPPORT_EFA = False
+SUPPORT_HIP = False
+SUPPORT_INTRA_NVLINK = False
+SUPPORT_MNNVL = False
+SUPPORT_MUSA = False

@@ -1,0 +1,200 @@
+"""Batches in flight, and the queues in which they appear when they are done."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from .._errors import MooncakeError, error_for
+from .._native import PENDING, check, ffi, lib, nanoseconds, new_error, wait_in_slices
+
+if TYPE_CHECKING:
+    from ._engine import Engine
+
+__all__ = ["Batch", "Completion", "Queue", "RequestStatus"]
+
+_REQUEST_SIZE: int = ffi.sizeof("struct mc_request")
+_STATUS_SIZE: int = ffi.sizeof("struct mc_request_status")
+_COMPLETION_SIZE: int = ffi.sizeof("struct mc_completion")
+_STATES = {
+    lib.MC_STATE_PENDING: "pending",
+    lib.MC_STATE_CANCELLED: "cancelled",
+    lib.MC_STATE_COMPLETED: "completed",
+    lib.MC_STATE_TIMEOUT: "timeout",
+    lib.MC_STATE_FAILED: "failed",
+}
+
+
+class RequestStatus(NamedTuple):
+    """Where one request stands.
+
+    state: "pending", "completed", "cancelled", "timeout" or "failed"; code: the status, 0 when completed; bytes: moved
+    so far; indeterminate: a write that did not complete and may have changed, or still change, the remote range.
+    """
+
+    state: str
+    code: int
+    bytes: int
+    indeterminate: bool
+
+
+class Batch:
+    """Requests in flight, made by Engine.submit or Peer.submit. The buffers belong to the engine until it is done.
+
+    As a context manager, and when it is forgotten, it cancels what isn't done and waits until the buffers are quiet.
+    `context` is the caller's, from the submission.
+    """
+
+    __slots__ = ("__weakref__", "_cell", "_count", "_engine", "_keep", "_queue", "context")
+
+    def __init__(self, engine: Engine, count: int, keep: Any = None, context: object = None) -> None:
+        self._engine: Optional[Engine] = engine
+        self._count = count
+        self._keep: Any = keep
+        self._queue: Optional[Queue] = None
+        self._cell: Any = ffi.new("uint64_t *")
+        self.context = context
+
+    def start(self, handle: Any, packed: Any, timeout: Optional[float] = None, queue: Optional[Queue] = None) -> None:
+        """Submits the packed requests; for Engine and Peer only."""
+        options: Any = ffi.NULL
+        if timeout is not None or queue is not None:
+            options = ffi.new("struct mc_batch_options *")
+            options.struct_size = ffi.sizeof("struct mc_batch_options")
+            # 0 means the default to the library; a caller's 0 means "at once".
+            options.timeout_ns = 0 if timeout is None else max(1, nanoseconds(timeout))
+        error = new_error()
+        array = ffi.from_buffer("struct mc_request[]", packed)
+        if queue is None:
+            check(lib.mc_batch_submit(handle, array, self._count, _REQUEST_SIZE, options, self._cell, error), error)
+            return
+        with queue.lock:
+            options.queue = queue.handle
+            check(lib.mc_batch_submit(handle, array, self._count, _REQUEST_SIZE, options, self._cell, error), error)
+            queue.batches[self._cell[0]] = self
+            self._queue = queue
+
+    @property
+    def id(self) -> int:
+        """The library's id of the batch; 0 when it is closed."""
+        return self._cell[0]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def poll(self, timeout: Optional[float] = 0.0) -> int:
+        """The status after at most `timeout` seconds: 0 (all completed), the code of MC_ERR_PENDING, or of the first
+        request that did not complete. Raises nothing for a failed transfer."""
+        identifier = self._cell[0]
+        return wait_in_slices(lambda ns: lib.mc_batch_wait(identifier, ns), timeout)
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """True when all requests completed, False if `timeout` seconds ran out first (the batch goes on).
+
+        Raises the exception of the first request that did not complete. Ctrl-C interrupts the wait, not the batch.
+        """
+        status = self.poll(timeout)
+        if status == PENDING:
+            return False
+        check(status)
+        return True
+
+    def status(self) -> list[RequestStatus]:
+        """Where each request stands, in order."""
+        statuses = ffi.new("struct mc_request_status[]", self._count)
+        check(lib.mc_batch_status(self._cell[0], 0, statuses, self._count, _STATUS_SIZE))
+        return [
+            RequestStatus(_STATES[s.state], s.status, s.bytes, bool(s.flags & lib.MC_STATUS_INDETERMINATE))
+            for s in statuses
+        ]
+
+    def cancel(self) -> None:
+        """Ends all requests that aren't done as cancelled; afterwards nothing touches the buffers."""
+        check(lib.mc_batch_cancel(self._cell[0]))
+
+    def close(self) -> None:
+        """Cancels what isn't done and releases the batch; a second call does nothing."""
+        identifier = self._cell[0]
+        if not identifier:
+            return
+        if lib.mc_batch_free(identifier) == lib.MC_ERR_BUSY:
+            lib.mc_batch_cancel(identifier)
+            lib.mc_batch_free(identifier)
+        self._cell[0] = 0
+        if self._queue is not None:
+            self._queue.batches.pop(identifier, None)
+        self._engine = self._keep = self._queue = None
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Completion(NamedTuple):
+    """A finished batch: error is None if all requests completed, else that of the first that did not; failed: how many
+    did not."""
+
+    batch: Batch
+    error: Optional[MooncakeError]
+    failed: int
+
+
+class Queue:
+    """Collects finished batches. Its fileno() is readable while one waits, for select or an asyncio reader."""
+
+    def __init__(self) -> None:
+        self.handle: Any = ffi.NULL
+        self.lock = threading.Lock()
+        self.batches: dict[int, Batch] = {}
+        handles, error = ffi.new("mc_queue **"), new_error()
+        check(lib.mc_queue_open(handles, error), error)
+        self.handle = handles[0]
+
+    def fileno(self) -> int:
+        """The descriptor; poll it, never read or close it."""
+        return check(lib.mc_queue_fd(self.handle))
+
+    def reap(self, capacity: int = 64, timeout: Optional[float] = 0.0) -> list[Completion]:
+        """Up to `capacity` finished batches, oldest first; waits at most `timeout` seconds (None: for ever) for the
+        first, and answers an empty list if none came."""
+        if capacity < 1:
+            raise ValueError("capacity must be at least 1")
+        rows = ffi.new("struct mc_completion[]", capacity)
+        handle = self.handle
+        count = wait_in_slices(lambda ns: lib.mc_queue_reap(handle, rows, capacity, _COMPLETION_SIZE, ns), timeout)
+        if count == PENDING:
+            return []
+        check(count)
+        done: list[Completion] = []
+        with self.lock:
+            for row in rows[0:count]:
+                batch = self.batches.pop(row.batch, None)
+                if batch is not None:
+                    done.append(Completion(batch, error_for(row.status) if row.status else None, row.failed))
+        return done
+
+    def close(self) -> None:
+        """errors.Busy while batches that are bound to it are open; a second call does nothing."""
+        if self.handle != ffi.NULL:
+            check(lib.mc_queue_close(self.handle))
+            self.handle = ffi.NULL
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self.handle != ffi.NULL:
+            lib.mc_queue_close(self.handle)

@@ -1,0 +1,344 @@
+"""Engines and their peers: the interface that a new Python program uses. Failures raise mooncake.errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntFlag
+from types import TracebackType
+from typing import Any, NamedTuple, Optional, Union
+
+from .._native import PENDING, check, ffi, lib, nanoseconds, new_error, read_text, wait_in_slices
+from ._batch import Batch, Queue
+from ._memory import Span, span_of
+from ._requests import READ, WRITE, Request, pack_columns, pack_one, pack_requests, words
+
+__all__ = ["Access", "Engine", "Notification", "Peer", "Region"]
+
+
+class Access(IntFlag):
+    """What peers may do to registered memory."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    BOTH = 3
+
+
+class Notification(NamedTuple):
+    """A received message: sender is the "host:port" of the engine that sent it."""
+
+    sender: str
+    name: bytes
+    message: bytes
+
+
+class Region:
+    """Registered memory of an engine. As a context manager it unregisters at the end.
+
+    address, length: of the range, in bytes; access: what peers may do.
+    """
+
+    __slots__ = ("_engine", "_keep", "access", "address", "length")
+
+    def __init__(self, engine: Engine, address: int, length: int, access: Access, keep: Any) -> None:
+        self._engine: Optional[Engine] = engine
+        self._keep: Any = keep
+        self.address = address
+        self.length = length
+        self.access = access
+
+    def unregister(self) -> None:
+        """When it returns, no peer reaches the memory any more; a second call does nothing. errors.Busy, with the
+        region still registered, if transfers on it don't end within a second."""
+        engine = self._engine
+        if engine is not None:
+            engine.unregister(self)
+            self._engine = self._keep = None
+
+    def __enter__(self) -> Region:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.unregister()
+
+
+class Peer:
+    """The engine at another address, as it was when it was opened: a restarted one answers errors.StalePeer."""
+
+    __slots__ = ("__weakref__", "_engine", "address", "id")
+
+    def __init__(self, engine: Engine, address: str) -> None:
+        self.id = 0
+        self._engine = engine
+        self.address = address
+        cell, error = ffi.new("uint64_t *"), new_error()
+        check(lib.mc_peer_open(engine.handle, address.encode(), cell, error), error)
+        self.id: int = cell[0]
+
+    def read(
+        self,
+        local: Span,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        guard: Optional[tuple[int, int]] = None,
+    ) -> None:
+        """Copies from the peer's address `remote` into registered local memory; returns when it is there.
+
+        timeout: seconds until errors.Timeout; None is the library's default of 30. Ctrl-C cancels, waits until the
+        buffer is quiet, and raises KeyboardInterrupt.
+        """
+        self._transfer(READ, local, remote, length, timeout, guard)
+
+    def write(
+        self,
+        local: Span,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        guard: Optional[tuple[int, int]] = None,
+    ) -> None:
+        """Copies registered local memory to the peer's address `remote`; returns when the peer has applied it.
+        Otherwise as read()."""
+        self._transfer(WRITE, local, remote, length, timeout, guard)
+
+    def _transfer(
+        self,
+        opcode: int,
+        local: Span,
+        remote: int,
+        length: Optional[int],
+        timeout: Optional[float],
+        guard: Optional[tuple[int, int]],
+    ) -> None:
+        address, length, keep = span_of(local, length, writable=opcode == READ)
+        packed = pack_one(self.id, opcode, address, remote, length, guard)
+        with Batch(self._engine, 1, keep) as batch:
+            batch.start(self._engine.handle, packed, timeout)
+            batch.wait()
+
+    def submit(
+        self,
+        opcode: int,
+        local: Iterable[int],
+        remote: Iterable[int],
+        length: Iterable[int],
+        *,
+        timeout: Optional[float] = None,
+        queue: Optional[Queue] = None,
+        context: object = None,
+    ) -> Batch:
+        """Submits many requests of one kind, given as columns of addresses and lengths; the fast way.
+
+        ValueError if the columns differ in length. Otherwise as Engine.submit.
+        """
+        local, remote, length = words(local), words(remote), words(length)
+        if not len(local) == len(remote) == len(length):
+            raise ValueError(f"columns of {len(local)}, {len(remote)} and {len(length)} items")
+        batch = Batch(self._engine, len(local), None, context)
+        batch.start(self._engine.handle, pack_columns(self.id, opcode, local, remote, length), timeout, queue)
+        return batch
+
+    def notify(
+        self, name: Union[str, bytes], message: Union[str, bytes] = b"", timeout: Optional[float] = 30.0
+    ) -> None:
+        """Delivers a message into the peer's queue and waits until it is there. Writes that completed before are
+        visible to whoever receives it. errors.TooLarge, errors.QueueFull, errors.Timeout."""
+        name = name.encode() if isinstance(name, str) else bytes(name)
+        message = message.encode() if isinstance(message, str) else bytes(message)
+        error = new_error()
+        status = lib.mc_peer_notify(self.id, name, len(name), message, len(message), nanoseconds(timeout), error)
+        check(status, error)
+
+    def probe(self, timeout: Optional[float] = 1.0) -> None:
+        """Asks for a sign of life. errors.Timeout, errors.StalePeer, errors.Unreachable, errors.ConnectionLost."""
+        error = new_error()
+        check(lib.mc_peer_probe(self.id, nanoseconds(timeout), error), error)
+
+    def explain(self) -> list[dict[str, Any]]:
+        """Which paths lead to the peer, cheapest first: dicts of transport, cost, usable, reason."""
+        from json import loads
+
+        return loads(read_text(lambda text, size: lib.mc_peer_explain(self.id, text, size)))
+
+    def close(self) -> None:
+        """Releases the peer; batches in flight go on. A second call does nothing."""
+        identifier, self.id = self.id, 0
+        if identifier:
+            lib.mc_peer_close(identifier)
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<mooncake.engine.Peer {self.address}>"
+
+
+class Engine:
+    """A transfer engine: listens at one address, lends registered memory to peers, and moves bytes to and from theirs.
+
+    listen: "host:port" or a host; port 0 or none is any free one; default 127.0.0.1. advertise: the host that peers
+    are told. protocol: "tcp" or "shm" restricts the paths. key_file: the cluster key. connect_timeout: seconds.
+    lanes: TCP connections per peer. notifications: how many received ones are kept. checksum: CRC32C over what crosses
+    a network. What is left out comes from the MC_* environment, else the library's default.
+
+    errors.Address, errors.NameNotFound, errors.System (the address can't be bound), errors.NotSupported.
+    """
+
+    def __init__(
+        self,
+        listen: Optional[str] = None,
+        *,
+        advertise: Optional[str] = None,
+        protocol: Optional[str] = None,
+        key_file: Optional[str] = None,
+        connect_timeout: Optional[float] = None,
+        lanes: int = 0,
+        notifications: int = 0,
+        checksum: bool = False,
+    ) -> None:
+        self.handle: Any = ffi.NULL
+        self._regions: set[Region] = set()
+        options = ffi.new("struct mc_engine_options *")
+        options.struct_size = ffi.sizeof("struct mc_engine_options")
+        options.flags = lib.MC_ENGINE_CHECKSUM if checksum else 0
+        texts = [
+            value if value is None else ffi.new("char[]", value.encode())
+            for value in (listen, advertise, protocol, key_file)
+        ]
+        options.listen, options.advertise, options.protocol, options.key_file = (
+            ffi.NULL if text is None else text for text in texts
+        )
+        options.connect_timeout_ns = 0 if connect_timeout is None else max(1, nanoseconds(connect_timeout))
+        options.lanes = lanes
+        options.notifications = notifications
+        handles, error = ffi.new("mc_engine **"), new_error()
+        check(lib.mc_engine_open(options, handles, error), error)
+        self.handle = handles[0]
+
+    @property
+    def address(self) -> str:
+        """The "host:port" at which peers open this engine."""
+        return read_text(lambda text, size: lib.mc_engine_address(self.handle, text, size))
+
+    @property
+    def incarnation(self) -> bytes:
+        """The random 16 bytes that tell this engine from every other one."""
+        value = ffi.new("uint8_t[16]")
+        check(lib.mc_engine_incarnation(self.handle, value))
+        return bytes(value)
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self.handle == ffi.NULL
+
+    def register(
+        self, memory: Span, length: Optional[int] = None, *, access: Access = Access.BOTH, location: str = "*"
+    ) -> Region:
+        """Makes memory an end of transfers, and lends it to peers as far as `access` says; it stays alive meanwhile.
+
+        The same range again with the same rights adds a count; any other overlap is errors.Overlap.
+        """
+        address, length, keep = span_of(memory, length, writable=bool(access & Access.WRITE))
+        self.register_range(address, length, location, int(access))
+        region = Region(self, address, length, access, keep)
+        self._regions.add(region)
+        return region
+
+    def register_range(self, address: int, length: int, location: str, access: int) -> None:
+        """As register() for plain addresses: whoever calls keeps the memory alive until unregister_range()."""
+        error = new_error()
+        try:
+            pointer = ffi.cast("void *", address)
+            status = lib.mc_engine_register(self.handle, pointer, length, location.encode(), access, error)
+        except OverflowError:
+            raise ValueError("addresses and lengths are integers from 0 to 2**64 - 1") from None
+        check(status, error)
+
+    def unregister(self, region: Region) -> None:
+        """What Region.unregister does."""
+        self.unregister_range(region.address)
+        self._regions.discard(region)
+
+    def unregister_range(self, address: int) -> None:
+        """Takes one count off the region that begins at the address. errors.NotRegistered, errors.Busy."""
+        error = new_error()
+        check(lib.mc_engine_unregister(self.handle, ffi.cast("void *", address), error), error)
+
+    def open(self, address: str) -> Peer:
+        """Connects to the engine at "host:port", which may be this one. Waits at most the connect timeout.
+
+        errors.Address, errors.NameNotFound, errors.Unreachable, errors.Authentication, errors.Version.
+        """
+        return Peer(self, address)
+
+    def submit(
+        self,
+        requests: Iterable[Request],
+        *,
+        timeout: Optional[float] = None,
+        queue: Optional[Queue] = None,
+        context: object = None,
+    ) -> Batch:
+        """Submits all or none of the requests. Their order is undefined; peers may differ.
+
+        timeout: the deadline of each request in seconds, None is the library's default of 30; queue: where the batch
+        appears when it is done; context: kept as batch.context.
+        """
+        packed, keep = pack_requests(requests)
+        batch = Batch(self, len(packed) // ffi.sizeof("struct mc_request"), keep, context)
+        batch.start(self.handle, packed, timeout, queue)
+        return batch
+
+    def receive(self, timeout: Optional[float] = 0.0) -> Optional[Notification]:
+        """The oldest notification, or None if none came within `timeout` seconds (None: waits for ever)."""
+        cell = ffi.new("struct mc_notification **")
+        try:
+            status = wait_in_slices(lambda ns: lib.mc_engine_receive(self.handle, ns, cell), timeout)
+            if status == PENDING:
+                return None
+            check(status)
+            row = cell[0]
+            return Notification(
+                ffi.unpack(row.sender, row.sender_length).decode("utf-8", "replace"),
+                ffi.unpack(row.name, row.name_length),
+                ffi.unpack(row.message, row.message_length),
+            )
+        finally:
+            lib.mc_notification_free(cell[0])
+
+    def close(self) -> None:
+        """Cancels what is in flight and closes all peers; a second call does nothing. errors.Busy, with the engine
+        still open, if a peer's copy into registered memory does not end within a second."""
+        if self.handle != ffi.NULL:
+            check(lib.mc_engine_close(self.handle))
+            self.handle = ffi.NULL
+            self._regions.clear()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self.handle != ffi.NULL:
+            lib.mc_engine_close(self.handle)
+
+    def __repr__(self) -> str:
+        return f"<mooncake.engine.Engine {'closed' if self.closed else self.address}>"

@@ -1,0 +1,152 @@
+"""Memory that peers can reach: allocated by the library, or any buffer of the caller.
+
+A Memory owns its pages until it is freed or forgotten; views of it keep the pages alive. Not bound to an engine.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from types import TracebackType
+from typing import Any, Optional, Union
+
+from .._native import check, ffi, lib, new_error
+
+__all__ = ["Buffer", "Memory", "Span", "alloc", "load_bytes", "span_of", "store_bytes"]
+
+Buffer = Any
+"""Any object with a contiguous buffer: bytearray, memoryview, array, mmap, numpy array …"""
+
+
+class Memory:
+    """`size` bytes of zeroed, page-aligned host memory that other processes of this host can map.
+
+    address: where it begins; size: in bytes; view: a writable memoryview of all of it.
+    errors.InvalidArgument for size 0, errors.NoMemory when there isn't so much.
+    """
+
+    __slots__ = ("__weakref__", "_id", "_pointer", "_view", "address", "size")
+
+    address: int
+    size: int
+
+    def __init__(self, size: int) -> None:
+        self._pointer: Any = None
+        self._view: Any = None
+        ids, addresses, error = ffi.new("uint64_t *"), ffi.new("void **"), new_error()
+        try:
+            check(lib.mc_memory_alloc(size, ids, addresses, error), error)
+        except OverflowError:
+            raise ValueError(f"a size is a number of bytes below 2**64, not {size}") from None
+        self._id: int = ids[0]
+        self._pointer = ffi.gc(ffi.cast("char *", addresses[0]), _Free(self._id))
+        self.address = int(ffi.cast("uintptr_t", addresses[0]))
+        self.size = size
+
+    @property
+    def view(self) -> memoryview:
+        """A writable memoryview of the whole. It keeps the pages alive, and free() refuses while one exists."""
+        if self._pointer is None:
+            raise ValueError("the memory is freed")
+        buffer = self._view and self._view()
+        if buffer is None:
+            buffer = ffi.buffer(self._pointer, self.size)
+            self._view = weakref.ref(buffer)
+        return memoryview(buffer)
+
+    def free(self) -> None:
+        """Gives the pages back; a second call does nothing. errors.Busy while an engine has part of it registered,
+        BufferError while views exist."""
+        if self._pointer is None:
+            return
+        if self._view is not None and self._view() is not None:
+            raise BufferError("views of the memory exist")
+        check(lib.mc_memory_free(self._id))
+        ffi.gc(self._pointer, None)
+        self._pointer = None
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.free()
+
+    def __repr__(self) -> str:
+        state = "freed" if self._pointer is None else f"at {self.address:#x}"
+        return f"<mooncake.engine.Memory of {self.size} bytes {state}>"
+
+
+class _Free:
+    """What becomes of pages that nobody free()d: given back with the last reference to them."""
+
+    __slots__ = ("_id",)
+
+    def __init__(self, identifier: int) -> None:
+        self._id = identifier
+
+    def __call__(self, pointer: Any) -> None:
+        lib.mc_memory_free(self._id)
+
+
+def alloc(size: int) -> Memory:
+    """Memory(size): `size` bytes, a number above 0, that processes of this host can map."""
+    return Memory(size)
+
+
+Span = Union[int, Memory, Buffer]
+"""The local end of a transfer: an address, a Memory, or any object with a contiguous buffer."""
+
+
+def span_of(span: Span, length: Optional[int] = None, *, writable: bool = False) -> tuple[int, int, Any]:
+    """(address, length, what must stay alive meanwhile). A given length may cut a buffer, never exceed it."""
+    if isinstance(span, int):
+        if length is None:
+            raise TypeError("an address needs a length")
+        return span, length, None
+    if isinstance(span, Memory):
+        if span._pointer is None:  # pyright: ignore[reportPrivateUsage]
+            raise ValueError("the memory is freed")
+        address, size, keep = span.address, span.size, span
+    else:
+        keep = ffi.from_buffer("char[]", span, require_writable=writable)
+        address, size = int(ffi.cast("uintptr_t", keep)), len(keep)
+    if length is None:
+        length = size
+    elif not 0 <= length <= size:
+        raise ValueError(f"length {length} does not fit a buffer of {size} bytes")
+    return address, length, keep
+
+
+def _scratch() -> int:
+    return os.memfd_create("mooncake-copy", os.MFD_CLOEXEC)
+
+
+def store_bytes(address: int, data: bytes) -> None:
+    """Copies data to an address. The kernel does it, so that a wrong address is a ValueError instead of a crash."""
+    descriptor = _scratch()
+    try:
+        os.write(descriptor, data)
+        if os.preadv(descriptor, [ffi.buffer(ffi.cast("char *", address), len(data))], 0) != len(data):
+            raise OSError
+    except OSError:
+        raise ValueError(f"no {len(data)} writable bytes at {address:#x}") from None
+    finally:
+        os.close(descriptor)
+
+
+def load_bytes(address: int, length: int) -> bytes:
+    """Copies `length` bytes from an address, as store_bytes does."""
+    descriptor = _scratch()
+    try:
+        if os.writev(descriptor, [ffi.buffer(ffi.cast("char *", address), length)]) != length:
+            raise OSError
+        return os.pread(descriptor, length, 0)
+    except (OSError, OverflowError):
+        raise ValueError(f"no {length} readable bytes at {address:#x}") from None
+    finally:
+        os.close(descriptor)
