@@ -25,7 +25,7 @@ enum frame_type {
 };
 
 #define FRAME_FLAG_GUARD 1u    /* READ and WRITE: guard address and value count */
-#define FRAME_FLAG_CHECKSUM 2u /* payload CRC32C counts; in a request also: it is wanted for the reply's payload */
+#define FRAME_FLAG_CHECKSUM 2u /* WRITE: payload CRC32C is given; READ: it is wanted; reply to a READ: it is given */
 #define FRAME_FLAG_MORE 4u /* reply to a guarded READ: a second reply, without payload, follows; its status counts */
 
 struct frame {

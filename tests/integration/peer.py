@@ -52,7 +52,7 @@ GUARD, CHECKSUM, MORE = 1, 2, 4
 PAYLOAD_MAX = 64 << 20
 MESSAGE_MAX = 1 << 20
 NOTIFICATION_MAX = 65536
-SENDER_MAX = 512
+SENDER_MAX = 287
 HAS_KEY = 1
 NOBODY = bytes(16)
 MAGIC = b"mooncake"
@@ -371,10 +371,9 @@ class Peer:
             size = {READ: request.frame.length, WRITE: 0}.get(request.frame.type, len(payload))
             if len(payload) != size:
                 raise ProtocolError("a payload of a wrong length")
-        if reply.flags & CHECKSUM:
-            damaged = crc32c(payload) != reply.payload_crc
-        else:
-            damaged = bool(payload) and bool(request.frame.flags & CHECKSUM)
+        damaged = False
+        if request.frame.type == READ and request.frame.flags & CHECKSUM and status == OK and not second:
+            damaged = not reply.flags & CHECKSUM or crc32c(payload) != reply.payload_crc
         if reply.flags & MORE:
             if second or status != OK or request.frame.type != READ or not request.frame.flags & GUARD:
                 raise ProtocolError("MORE where it must not be")
@@ -402,9 +401,7 @@ class Peer:
         crc = crc32c(data) if checksum else 0
         return self.begin(_transfer(WRITE, address, len(data), guard, CHECKSUM if checksum else 0, crc), data)
 
-    def begin_call(self, number: int, body: bytes = b"", *, checksum: bool = False) -> int:
-        if checksum:
-            return self.begin(Frame(CALL + number, CHECKSUM, payload_crc=crc32c(body)), body)
+    def begin_call(self, number: int, body: bytes = b"") -> int:
         return self.begin(Frame(CALL + number), body)
 
     def read(self, address: int, length: int, *, guard: tuple[int, int] | None = None, checksum: bool = False) -> bytes:
@@ -416,8 +413,8 @@ class Peer:
     def ping(self) -> None:
         self.finish(self.begin_call(PING))
 
-    def notify(self, name: bytes, message: bytes, *, sender: bytes = b"", checksum: bool = False) -> None:
-        self.finish(self.begin_call(NOTIFY, pack_message(sender, name, message), checksum=checksum))
+    def notify(self, name: bytes, message: bytes, *, sender: bytes = b"") -> None:
+        self.finish(self.begin_call(NOTIFY, pack_message(sender, name, message)))
 
 
 def _transfer(
@@ -555,9 +552,11 @@ class Server:
         except PeerError as error:
             return [self._reply(frame, status=error.status)]
 
-    def _reply(self, frame: Frame, payload: bytes = b"", status: int = OK, flags: int = 0) -> bytes:
+    def _reply(
+        self, frame: Frame, payload: bytes = b"", status: int = OK, flags: int = 0, *, second: bool = False
+    ) -> bytes:
         crc = 0
-        if payload and frame.flags & CHECKSUM:
+        if frame.type == READ and frame.flags & CHECKSUM and status == OK and not second:
             flags |= CHECKSUM
             crc = crc32c(payload)
         header = Frame(frame.type | REPLY, flags, status, frame.id, payload_crc=crc, payload_size=len(payload)).pack()
@@ -565,16 +564,13 @@ class Server:
 
     def _check(self, frame: Frame, payload: bytes) -> None:
         """Everything that can be said before anything is read or written."""
-        known = {READ: GUARD | CHECKSUM, WRITE: GUARD | CHECKSUM, CALL + PING: CHECKSUM, CALL + NOTIFY: CHECKSUM}
+        known = {READ: GUARD | CHECKSUM, WRITE: GUARD | CHECKSUM, CALL + PING: 0, CALL + NOTIFY: 0}
         if frame.flags & ~known.get(frame.type, 0) or frame.type not in known:
             raise PeerError(NOT_SUPPORTED)
-        if frame.type in (READ, WRITE):
-            if frame.length > PAYLOAD_MAX:
-                raise PeerError(TOO_LARGE)
-            if len(payload) != (0 if frame.type == READ else frame.length):
-                raise PeerError(INVALID_ARGUMENT)
-        if frame.flags & CHECKSUM and crc32c(payload) != frame.payload_crc:
-            raise PeerError(CHECKSUM_MISMATCH)
+        if frame.type == READ and (payload or frame.length > PAYLOAD_MAX):
+            raise PeerError(INVALID_ARGUMENT)
+        if frame.type == WRITE and len(payload) != frame.length:
+            raise PeerError(INVALID_ARGUMENT)
 
     def _range(self, address: int, length: int, right: bool) -> slice:
         start = address - self.base
@@ -602,7 +598,7 @@ class Server:
             if frame.flags & GUARD:
                 self.before_second_guard()
             self._compare(frame)
-            replies.append(self._reply(frame) if split else self._reply(frame, data))
+            replies.append(self._reply(frame, second=True) if split else self._reply(frame, data))
         except PeerError as error:
             replies.append(self._reply(frame, status=error.status))
         return replies
@@ -614,6 +610,8 @@ class Server:
         if frame.flags & GUARD:
             self.before_second_guard()
         self._compare(frame)
+        if frame.flags & CHECKSUM and crc32c(payload) != frame.payload_crc:
+            raise PeerError(CHECKSUM_MISMATCH)
 
     def _notify(self, payload: bytes) -> None:
         sender, name, message = unpack_message(payload, "BBB")

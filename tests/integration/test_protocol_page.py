@@ -58,13 +58,20 @@ def test_the_status_codes_are_those_of_error_h() -> None:
 
 def test_the_limits_are_those_of_the_headers() -> None:
     constants = {}
-    for header in ("libmooncake/wire/frame.h", "libmooncake/net/auth.h", "include/mooncake/transfer.h"):
+    headers = (
+        "libmooncake/wire/frame.h",
+        "libmooncake/net/auth.h",
+        "libmooncake/os/address.h",
+        "include/mooncake/transfer.h",
+    )
+    for header in headers:
         for name, value, shift in re.findall(r"#define (\w+) \(?(\d+)u?(?: << (\d+))?\)?", source(header)):
             constants[name] = int(value) << int(shift or 0)
     limits = dict(table_after("## Limits and time-outs"))
     assert limits["length of one READ or WRITE"].startswith(f"{constants['FRAME_PAYLOAD_MAX']} bytes")
     assert limits["a message"] == f"{constants['FRAME_MESSAGE_MAX']} bytes"
     assert limits["`name` and `message` of a NOTIFY together"] == f"{constants['MC_NOTIFICATION_MAX']} bytes"
+    assert limits["`sender` of a NOTIFY"] == f"{constants['ADDRESS_TEXT_MAX'] - 1} bytes"
     assert limits["cluster key"] == f"{constants['AUTH_KEY_MIN']} to {constants['AUTH_KEY_MAX']} bytes"
 
 
