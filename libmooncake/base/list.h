@@ -10,7 +10,7 @@ struct list {
     struct list *prev;
 };
 
-#define list_entry(node, type, member) ((type *)((char *)(node) - offsetof(type, member)))
+#define list_entry(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
 /* The node may be removed inside the loop. */
 #define list_each(node, after, head) \

@@ -35,6 +35,12 @@ size_t memfd_page_size(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+size_t memfd_round(size_t size) {
+    size_t page = memfd_page_size();
+
+    return size > SIZE_MAX - (page - 1) ? 0 : (size + page - 1) / page * page;
+}
+
 /* Would `size` more bytes drive the machine out of memory? The kernel promises shared memory without counting, and kills
  * somebody later. True when the kernel doesn't say. */
 static bool fits_in_memory(size_t size) {

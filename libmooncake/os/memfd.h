@@ -22,4 +22,7 @@ int memfd_read_only(int fd);
 
 size_t memfd_page_size(void);
 
+/* `size` rounded up to whole pages; 0 if that overflows. */
+size_t memfd_round(size_t size);
+
 #endif

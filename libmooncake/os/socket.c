@@ -87,7 +87,7 @@ int32_t socket_connect(const struct address *address, int *ret_fd, struct mc_err
 }
 
 int socket_accept(int listener) {
-    struct sockaddr_storage peer;
+    struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
     socklen_t length;
     int fd;
 

@@ -64,9 +64,26 @@ static void an_empty_text_variable_counts_as_none_and_spaces_stay(void **state) 
 }
 
 static void every_malformed_number_is_refused_with_the_variable_and_its_limits(void **state) {
-    const char *const malformed[] = {"",     " ",   "2 ",   " 2",  "+2",  "-2",   "-0", "2.0", "2e0", "0x2", "2k",
-                                     "two",  "0",   "17",   "2,0", "2\n", "\xd9\xa2", "18446744073709551616",
-                                     "18446744073709551618", "99999999999999999999999999999999999999999999999999"};
+    const char *const malformed[] = {"",
+                                     " ",
+                                     "2 ",
+                                     " 2",
+                                     "+2",
+                                     "-2",
+                                     "-0",
+                                     "2.0",
+                                     "2e0",
+                                     "0x2",
+                                     "2k",
+                                     "two",
+                                     "0",
+                                     "17",
+                                     "2,0",
+                                     "2\n",
+                                     "\xd9\xa2",
+                                     "18446744073709551616",
+                                     "18446744073709551618",
+                                     "99999999999999999999999999999999999999999999999999"};
     uint64_t value = 42;
 
     (void)state;
@@ -110,7 +127,7 @@ static void an_option_beyond_the_limits_is_refused_in_words(void **state) {
 
 static void every_default_lies_within_its_limits(void **state) {
     (void)state;
-#define SETTING_U64(name, variable, value, minimum, maximum, words)                                                    \
+#define SETTING_U64(name, variable, value, minimum, maximum, words) \
     assert_true((uint64_t)(minimum) <= (uint64_t)(value) && (uint64_t)(value) <= (uint64_t)(maximum));
 #define SETTING_TEXT(name, variable, value, words)
 #include "base/config.def"
