@@ -1,0 +1,28 @@
+/* allocator/host_memory.h - host memory that other processes of this host can map: mc_memory_alloc.
+ *
+ * A process-wide list, so that a registry can tell whether a range lies in such memory. Threads: any.
+ */
+#ifndef MC_ALLOCATOR_HOST_MEMORY_H
+#define MC_ALLOCATOR_HOST_MEMORY_H
+
+#include <stdint.h>
+
+#include <mooncake/error.h>
+
+struct host_memory;
+
+/* Allocates, and publishes an id (base/object.h). */
+int32_t host_memory_alloc(uint64_t size, uint64_t *ret_id, void **ret_address, struct mc_error *error);
+
+/* MC_ERR_BUSY while it is held. */
+int32_t host_memory_free(uint64_t id);
+
+/* The memory that contains the whole range, held until host_memory_release; NULL if there is none. */
+struct host_memory *host_memory_hold(uint64_t address, uint64_t length);
+void host_memory_release(struct host_memory *memory); /* NULL is fine */
+
+uint64_t host_memory_base(const struct host_memory *memory);
+uint64_t host_memory_size(const struct host_memory *memory); /* of the whole memfd */
+int host_memory_fd(const struct host_memory *memory);
+
+#endif

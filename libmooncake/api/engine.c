@@ -1,0 +1,246 @@
+/* api/engine.c - the public calls of transfer.h on engines, memory, peers and notifications: they check and call inward. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <mooncake/transfer.h>
+
+#include "allocator/host_memory.h"
+#include "api/handles.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "base/writer.h"
+
+#define UNREGISTER_TIME CLOCK_SECOND
+
+int32_t mc_engine_open(const struct mc_engine_options *options, mc_engine **ret_engine, struct mc_error *error) {
+    struct mc_engine_options taken;
+    struct engine *engine;
+    uint64_t id;
+    int32_t status;
+
+    if (ret_engine == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "ret_engine is NULL");
+    status = options_take(&taken, sizeof(taken), sizeof(taken), options, error);
+    if (status != MC_OK)
+        return status;
+    if ((taken.flags & ~MC_ENGINE_CHECKSUM) != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken.flags);
+    status = engine_open(&taken, &engine, error);
+    if (status != MC_OK)
+        return status;
+    status = object_publish(&engine->object, &id);
+    if (status == MC_OK)
+        *ret_engine = (mc_engine *)(uintptr_t)id;
+    else
+        (void)engine_close(engine);
+    ref_drop(&engine->object.ref);
+    return status == MC_OK ? MC_OK : status_set(error, status, 0, "too many objects");
+}
+
+int32_t mc_engine_close(mc_engine *handle) {
+    uint64_t id = (uint64_t)(uintptr_t)handle;
+    struct object *object;
+    int32_t status = object_acquire(id, OBJECT_ENGINE, &object);
+
+    if (status != MC_OK)
+        return status;
+    status = engine_close(engine_of(object));
+    if (status == MC_OK) {
+        struct object *withdrawn;
+
+        if (object_withdraw(id, OBJECT_ENGINE, &withdrawn) == MC_OK)
+            ref_drop(&withdrawn->ref);
+    }
+    ref_drop(&object->ref);
+    return status;
+}
+
+int64_t mc_engine_address(mc_engine *handle, char *text, size_t size) {
+    struct engine *engine;
+    struct writer writer;
+    int32_t status;
+
+    if (text == NULL && size > 0)
+        return MC_ERR_INVALID_ARGUMENT;
+    status = engine_call_begin(handle, &engine, NULL);
+    if (status != MC_OK)
+        return status;
+    writer_init(&writer, text, size);
+    writer_print(&writer, "%s", engine->address);
+    engine_call_end(engine);
+    return (int64_t)writer.length;
+}
+
+int32_t mc_engine_incarnation(mc_engine *handle, uint8_t ret_incarnation[16]) {
+    struct engine *engine;
+    int32_t status;
+
+    if (ret_incarnation == NULL)
+        return MC_ERR_INVALID_ARGUMENT;
+    status = engine_call_begin(handle, &engine, NULL);
+    if (status != MC_OK)
+        return status;
+    memcpy(ret_incarnation, engine->identity.incarnation, 16);
+    engine_call_end(engine);
+    return MC_OK;
+}
+
+/* ---- Memory ---- */
+
+int32_t mc_memory_alloc(uint64_t size, uint64_t *ret_memory, void **ret_address, struct mc_error *error) {
+    if (ret_memory == NULL || ret_address == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "ret_memory or ret_address is NULL");
+    return host_memory_alloc(size, ret_memory, ret_address, error);
+}
+
+int32_t mc_memory_free(uint64_t memory) {
+    return host_memory_free(memory);
+}
+
+/* "*" or "cpu:N". */
+static bool is_host_location(const char *location) {
+    size_t digits;
+
+    if (strcmp(location, "*") == 0)
+        return true;
+    if (strncmp(location, "cpu:", 4) != 0)
+        return false;
+    digits = strspn(location + 4, "0123456789");
+    return digits > 0 && digits <= 4 && location[4 + digits] == '\0';
+}
+
+int32_t mc_engine_register(mc_engine *handle, void *address, uint64_t length, const char *location, uint32_t access,
+                           struct mc_error *error) {
+    struct engine *engine;
+    int32_t status;
+
+    if (location == NULL)
+        location = "*";
+    if ((access & ~(MC_REMOTE_READ | MC_REMOTE_WRITE)) != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown access rights 0x%x", access);
+    if (!is_host_location(location))
+        return status_set(error, MC_ERR_NOT_SUPPORTED, 0, "no memory at \"%.64s\" can be registered here, only \"*\" and \"cpu:N\"",
+                          location);
+    status = engine_call_begin(handle, &engine, error);
+    if (status != MC_OK)
+        return status;
+    status = registry_add(engine->registry, (uint64_t)(uintptr_t)address, length, location, access, error);
+    engine_call_end(engine);
+    return status;
+}
+
+int32_t mc_engine_unregister(mc_engine *handle, void *address, struct mc_error *error) {
+    struct engine *engine;
+    int32_t status = engine_call_begin(handle, &engine, error);
+
+    if (status != MC_OK)
+        return status;
+    status = registry_remove(engine->registry, (uint64_t)(uintptr_t)address, clock_after(clock_now(), UNREGISTER_TIME), error);
+    engine_call_end(engine);
+    return status;
+}
+
+/* ---- Peers ---- */
+
+int32_t mc_peer_open(mc_engine *handle, const char *address, uint64_t *ret_peer, struct mc_error *error) {
+    struct engine *engine;
+    struct peer *peer;
+    int32_t status;
+
+    if (address == NULL || ret_peer == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "address or ret_peer is NULL");
+    status = engine_call_begin(handle, &engine, error);
+    if (status != MC_OK)
+        return status;
+    status = peer_open(engine, address, &peer, error);
+    if (status == MC_OK) {
+        status = object_publish(&peer->object, ret_peer);
+        if (status != MC_OK)
+            status_set(error, status, 0, "too many objects");
+        ref_drop(&peer->object.ref);
+    }
+    engine_call_end(engine);
+    return status;
+}
+
+int32_t mc_peer_close(uint64_t id) {
+    struct object *object;
+    struct engine *engine;
+    bool open;
+    int32_t status = object_withdraw(id, OBJECT_PEER, &object);
+
+    if (status != MC_OK)
+        return status;
+    engine = peer_of(object)->engine;
+    ref_take(&engine->object.ref);
+    open = engine_enter_or_closed(engine);
+    ref_drop(&object->ref);
+    if (open)
+        engine_leave(engine);
+    ref_drop(&engine->object.ref);
+    return MC_OK;
+}
+
+int32_t mc_peer_probe(uint64_t id, uint64_t timeout_ns, struct mc_error *error) {
+    struct peer *peer;
+    int32_t status = peer_call_begin(id, &peer, error);
+
+    if (status != MC_OK)
+        return status;
+    status = peer_probe(peer, clock_after(clock_now(), timeout_ns), error);
+    peer_call_end(peer);
+    return status;
+}
+
+int64_t mc_peer_explain(uint64_t id, char *text, size_t size) {
+    struct peer *peer;
+    int64_t length;
+    int32_t status;
+
+    if (text == NULL && size > 0)
+        return MC_ERR_INVALID_ARGUMENT;
+    status = peer_call_begin(id, &peer, NULL);
+    if (status != MC_OK)
+        return status;
+    length = peer_explain(peer, text, size);
+    peer_call_end(peer);
+    return length;
+}
+
+/* ---- Notifications ---- */
+
+int32_t mc_peer_notify(uint64_t id, const void *name, size_t name_length, const void *message, size_t message_length,
+                       uint64_t timeout_ns, struct mc_error *error) {
+    struct peer *peer;
+    int32_t status;
+
+    if ((name == NULL && name_length > 0) || (message == NULL && message_length > 0))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "name or message is NULL");
+    if (name_length > MC_NOTIFICATION_MAX || message_length > MC_NOTIFICATION_MAX - name_length)
+        return status_set(error, MC_ERR_TOO_LARGE, 0, "name and message have more than %u bytes", MC_NOTIFICATION_MAX);
+    status = peer_call_begin(id, &peer, error);
+    if (status != MC_OK)
+        return status;
+    status = peer_notify(peer, name, name_length, message, message_length, clock_after(clock_now(), timeout_ns), error);
+    peer_call_end(peer);
+    return status;
+}
+
+int32_t mc_engine_receive(mc_engine *handle, uint64_t timeout_ns, struct mc_notification **ret_notification) {
+    struct engine *engine;
+    int32_t status;
+
+    if (ret_notification == NULL)
+        return MC_ERR_INVALID_ARGUMENT;
+    status = engine_call_begin(handle, &engine, NULL);
+    if (status != MC_OK)
+        return status;
+    status = notifications_take(engine->notifications, clock_after(clock_now(), timeout_ns), ret_notification);
+    engine_call_end(engine);
+    return status;
+}
+
+void mc_notification_free(struct mc_notification *notification) {
+    free(notification);
+}

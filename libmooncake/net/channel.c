@@ -1,0 +1,190 @@
+/* net/channel.c - all lanes to one peer.
+ *
+ * The first lane connects when the channel is opened and learns who answers; the others, when they are first used.
+ */
+#include "net/channel.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "wire/message.h"
+
+/* How long a driver sleeps at most before it looks whether somebody else has set its event (a cancel, another lane). */
+#define GLANCE_MS 20
+
+struct channel {
+    struct lane_target target;
+    struct address addresses[CHANNEL_ADDRESSES_MAX];
+    char address[ADDRESS_TEXT_MAX];
+    uint32_t lane_count;
+    struct lane lanes[];
+};
+
+/* A call that its caller waits for. */
+struct call {
+    struct lane_request request;
+    struct event done;
+    int32_t status;
+};
+
+static void call_done(struct lane_request *request, int32_t status) {
+    struct call *call = list_entry(request, struct call, request);
+
+    call->status = status;
+    event_set(&call->done);
+}
+
+bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, uint64_t deadline) {
+    struct pollfd polled[LANES_DRIVEN_MAX];
+    size_t mine = 0;
+    bool set;
+
+    while (mine < count && count <= LANES_DRIVEN_MAX && lane_drive_begin(lanes[mine]))
+        mine++;
+    if (mine < count || count == 0) {
+        for (size_t i = 0; i < count; i++)
+            i < mine ? lane_drive_end(lanes[i]) : lane_leave(lanes[i]);
+        return event_wait(event, deadline);
+    }
+    while (!(set = event_is_set(event))) {
+        uint64_t now = clock_now();
+        int ready;
+
+        if (now >= deadline)
+            break;
+        for (size_t i = 0; i < count; i++)
+            polled[i].fd = lane_poll_fd(lanes[i], &polled[i].events);
+        ready = poll(polled, count, clock_poll_ms(deadline, now, GLANCE_MS));
+        for (size_t i = 0; i < count && ready > 0; i++)
+            if (polled[i].fd >= 0 && polled[i].revents != 0)
+                lane_progress(lanes[i]);
+    }
+    while (mine > 0)
+        lane_drive_end(lanes[--mine]);
+    return set;
+}
+
+static int32_t call_on(struct lane *lane, struct call *call, uint64_t deadline) {
+    struct list requests;
+
+    event_init(&call->done);
+    call->request.done = call_done;
+    call->status = MC_ERR_INTERNAL;
+    list_init(&requests);
+    list_append(&requests, &call->request.node);
+    lane_submit(lane, &requests, true);
+    if (!lanes_drive(&lane, 1, &call->done, deadline)) {
+        lane_cancel(lane, &call->request, MC_ERR_TIMEOUT);
+        event_wait(&call->done, CLOCK_NEVER);
+    }
+    event_destroy(&call->done);
+    return call->status;
+}
+
+int32_t channel_call(struct channel *channel, uint16_t type, const void *body, uint32_t length, uint64_t deadline,
+                     void *reply, uint32_t reply_capacity, uint32_t *ret_reply_length) {
+    struct call call = {.request = {
+                            .frame = {.type = (uint16_t)(FRAME_CALL + type), .payload = length},
+                            .payload = body,
+                            .reply = reply,
+                            .reply_capacity = reply_capacity,
+                        }};
+    int32_t status = call_on(channel_lane(channel), &call, deadline);
+
+    if (status == MC_OK && ret_reply_length != NULL)
+        *ret_reply_length = call.request.reply_length;
+    return status;
+}
+
+struct lane *channel_lane(struct channel *channel) {
+    struct lane *best = NULL;
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t i = 0; i < channel->lane_count && least > 0; i++) {
+        struct lane *lane = &channel->lanes[i];
+        uint64_t outstanding = lane_outstanding(lane);
+
+        if (outstanding < least) {
+            least = outstanding;
+            best = lane;
+        }
+    }
+    return best;
+}
+
+static int32_t resolve(struct channel *channel, struct mc_error *error) {
+    struct address_text parts;
+    int32_t status = address_parse(channel->address, &parts, error);
+
+    if (status != MC_OK)
+        return status;
+    if (parts.port <= 0)
+        return status_set(error, MC_ERR_ADDRESS, 0, "\"%s\" has no port to connect to", channel->address);
+    return address_resolve(parts.host, (uint16_t)parts.port, channel->addresses, CHANNEL_ADDRESSES_MAX,
+                           &channel->target.address_count, error);
+}
+
+int32_t channel_open(const char *address, const struct channel_options *options, struct channel **ret_channel,
+                     struct mc_error *error) {
+    uint32_t lanes = options->lanes;
+    struct channel *channel = NULL;
+    uint64_t deadline;
+    int32_t status;
+
+    if (strnlen(address, ADDRESS_TEXT_MAX) >= ADDRESS_TEXT_MAX)
+        return status_set(error, MC_ERR_ADDRESS, 0, "the address is longer than %d bytes", ADDRESS_TEXT_MAX - 1);
+    channel = calloc(1, sizeof(*channel) + lanes * sizeof(channel->lanes[0]));
+    if (channel == NULL)
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for a connection to %s", address);
+    strcpy(channel->address, address);
+    channel->target = (struct lane_target){
+        .loop = options->loop,
+        .self = options->self,
+        .addresses = channel->addresses,
+        .connect_timeout = options->connect_timeout,
+    };
+    status = resolve(channel, error);
+    if (status != MC_OK) {
+        free(channel);
+        return status;
+    }
+    channel->lane_count = lanes;
+    for (uint32_t i = 0; i < lanes; i++)
+        lane_init(&channel->lanes[i], &channel->target);
+    deadline = clock_after(clock_now(), options->connect_timeout);
+    status = channel_call(channel, MESSAGE_PING, NULL, 0, deadline, NULL, 0, NULL);
+    if (status != MC_OK) {
+        if (status == MC_ERR_TIMEOUT)
+            status = MC_ERR_UNREACHABLE;
+        status_set(error, status, 0, "%s: %s", address, status_text(status));
+        channel_close(channel);
+        return status;
+    }
+    *ret_channel = channel;
+    return MC_OK;
+}
+
+void channel_break(struct channel *channel, int32_t status) {
+    for (uint32_t i = 0; i < channel->lane_count; i++)
+        lane_break(&channel->lanes[i], status);
+}
+
+struct channel *channel_close(struct channel *channel) {
+    if (channel == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < channel->lane_count; i++)
+        lane_finish(&channel->lanes[i]);
+    free(channel);
+    return NULL;
+}
+
+const uint8_t *channel_incarnation(const struct channel *channel) {
+    return channel->target.incarnation;
+}
+
+const char *channel_address(const struct channel *channel) {
+    return channel->address;
+}

@@ -1,0 +1,523 @@
+/* net/lane.c - the client's end of a connection.
+ *
+ * Ids of requests are slot numbers with a generation above, so that the reply finds its request by index, and a reply
+ * to something else is noticed. A request that is given up leaves its slot taken until its reply has come.
+ * While a caller drives, only the caller closes the descriptor: nobody else could know that it isn't polling it.
+ */
+#include "net/lane.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/crc32c.h"
+#include "os/socket.h"
+
+#define NO_SLOT UINT32_MAX
+#define RECEIVE_BUDGET (8u << 20)
+#define RETRY_FIRST (10 * CLOCK_MILLISECOND)
+#define RETRY_LAST CLOCK_SECOND
+
+/* ---- Slots: ids of requests in flight. With the lock held. ---- */
+
+static bool slots_grow(struct lane *lane) {
+    uint32_t count = lane->slot_count == 0 ? 64 : lane->slot_count * 2;
+    struct lane_slot *slots;
+
+    if (count > 1u << 24)
+        return false;
+    slots = realloc(lane->slots, count * sizeof(*slots));
+    if (slots == NULL)
+        return false;
+    /* `current` points into the array. */
+    if (lane->current != NULL)
+        lane->current = slots + (lane->current - lane->slots);
+    for (uint32_t i = lane->slot_count; i < count; i++)
+        slots[i] = (struct lane_slot){.id = i, .next_free = i + 1 < count ? i + 1 : NO_SLOT};
+    lane->free_slot = lane->slot_count;
+    lane->slots = slots;
+    lane->slot_count = count;
+    return true;
+}
+
+static bool slot_take(struct lane *lane, struct lane_request *request) {
+    struct lane_slot *slot;
+
+    if (lane->free_slot == NO_SLOT && !slots_grow(lane))
+        return false;
+    slot = &lane->slots[lane->free_slot];
+    lane->free_slot = slot->next_free;
+    slot->id += (uint64_t)1 << 32;
+    slot->request = request;
+    slot->used = true;
+    request->id = slot->id;
+    return true;
+}
+
+static void slot_release(struct lane *lane, struct lane_slot *slot) {
+    slot->request = NULL;
+    slot->used = false;
+    slot->next_free = lane->free_slot;
+    lane->free_slot = (uint32_t)slot->id;
+}
+
+static struct lane_slot *slot_find(struct lane *lane, uint64_t id) {
+    uint32_t index = (uint32_t)id;
+
+    if (index >= lane->slot_count || !lane->slots[index].used || lane->slots[index].id != id)
+        return NULL;
+    return &lane->slots[index];
+}
+
+/* What a request counts for when a lane is chosen. */
+static uint64_t weight(const struct lane_request *request) {
+    return FRAME_SIZE + request->frame.length;
+}
+
+/* The request is terminal. It may not be touched afterwards. With the lock held. */
+static void finish(struct lane *lane, struct lane_request *request, int32_t status) {
+    list_remove(&request->node);
+    lane->outstanding -= weight(request);
+    request->done(request, status);
+}
+
+/* ---- The descriptor and its watch. With the lock held. ---- */
+
+static bool has_to_send(const struct lane *lane) {
+    if (lane->state == LANE_UP)
+        return connection_sending(&lane->connection);
+    return lane->state == LANE_CONNECTING || (lane->state == LANE_GREETING && handshake_sending(&lane->handshake));
+}
+
+/* What the loop should watch for. */
+static uint32_t wanted_events(const struct lane *lane) {
+    bool sending = has_to_send(lane);
+
+    if (lane->driven || lane->state == LANE_DOWN || list_empty(&lane->requests))
+        return EPOLLRDHUP; /* an idle lane only wants to know of its peer's end */
+    return EPOLLRDHUP | (lane->state == LANE_CONNECTING ? 0u : (uint32_t)EPOLLIN) | (sending ? (uint32_t)EPOLLOUT : 0u);
+}
+
+/* Lets the loop watch for what it has to see. */
+static void arm(struct lane *lane) {
+    uint32_t events = wanted_events(lane);
+
+    if (lane->fd < 0)
+        return;
+    if (!lane->watched) {
+        if (lane->driven)
+            return;
+        lane->watch.fd = lane->fd;
+        lane->watched = loop_add(lane->target->loop, &lane->watch, events) == MC_OK;
+        lane->armed = events;
+    } else if (events != lane->armed) {
+        loop_change(lane->target->loop, &lane->watch, events);
+        lane->armed = events;
+    }
+}
+
+static void unwatch(struct lane *lane) {
+    if (lane->watched)
+        loop_remove(lane->target->loop, &lane->watch);
+    lane->watched = false;
+}
+
+static void fail_requests(struct lane *lane, int32_t status) {
+    struct list *node, *after;
+
+    list_each (node, after, &lane->requests)
+        finish(lane, list_entry(node, struct lane_request, node), status);
+    for (uint32_t i = 0; i < lane->slot_count; i++)
+        if (lane->slots[i].used)
+            slot_release(lane, &lane->slots[i]);
+    lane->current = NULL;
+}
+
+/* Closes the connection and ends all requests. */
+static void go_down(struct lane *lane, int32_t status) {
+    bool was_up = lane->state == LANE_UP;
+
+    unwatch(lane);
+    if (lane->state != LANE_DOWN)
+        connection_clear(&lane->connection);
+    lane->fd = socket_close(lane->fd);
+    lane->state = LANE_DOWN;
+    lane->broken = false;
+    lane->last_error = status;
+    lane->retry_delay = was_up || lane->retry_delay == 0 ? RETRY_FIRST
+                        : lane->retry_delay < RETRY_LAST ? lane->retry_delay * 2
+                                                         : RETRY_LAST;
+    lane->retry_at = clock_after(clock_now(), lane->retry_delay);
+    fail_requests(lane, status);
+}
+
+/* The connection can't go on; `status` is what the requests are told. By whoever isn't the driver. */
+static void lose(struct lane *lane, int32_t status) {
+    if (!lane->driven) {
+        go_down(lane, status);
+        return;
+    }
+    /* The driver may be polling the descriptor: wake it by a hang-up, and end the requests here and now. */
+    lane->broken = true;
+    lane->last_error = status;
+    unwatch(lane);
+    connection_clear(&lane->connection);
+    if (lane->fd >= 0)
+        shutdown(lane->fd, SHUT_RDWR);
+    fail_requests(lane, status);
+}
+
+/* ---- Replies ---- */
+
+/* Is it a reply that the request may get? A READ is answered with all its bytes, in the first of two replies if it is guarded. */
+static bool reply_fits(const struct lane_request *request, const struct frame *frame) {
+    bool second = request->reply_length > 0;
+    uint32_t flags = 0;
+    uint64_t payload = 0;
+
+    if (frame->type != (request->frame.type | FRAME_REPLY) || !request->begun || frame->status > 0)
+        return false;
+    if (request->frame.type >= FRAME_CALL)
+        return frame->flags == 0 && (frame->payload == 0 || frame->status == MC_OK);
+    if (request->frame.type == FRAME_READ && frame->status == MC_OK && !second) {
+        flags = (request->frame.flags & FRAME_FLAG_CHECKSUM) |
+                ((request->frame.flags & FRAME_FLAG_GUARD) != 0 ? FRAME_FLAG_MORE : 0u);
+        payload = request->frame.length;
+    }
+    return (frame->flags & ~flags) == 0 && frame->payload == payload;
+}
+
+static int32_t reply_begin(struct connection *connection, const struct frame *frame, struct sink *ret_sink) {
+    struct lane *lane = list_entry(connection, struct lane, connection);
+    struct lane_slot *slot = slot_find(lane, frame->id);
+    struct lane_request *request;
+
+    if (slot == NULL || (frame->type & FRAME_REPLY) == 0)
+        return MC_ERR_PROTOCOL;
+    lane->current = slot;
+    lane->reply = *frame;
+    request = slot->request;
+    if (request == NULL)
+        return MC_OK;
+    if (!reply_fits(request, frame))
+        return MC_ERR_PROTOCOL;
+    if (frame->payload > 0) {
+        ret_sink->bytes = request->reply;
+        ret_sink->length = frame->payload < request->reply_capacity ? frame->payload : request->reply_capacity;
+        request->reply_length = ret_sink->length;
+    }
+    return MC_OK;
+}
+
+static int32_t check_payload(const struct lane_request *request, const struct frame *reply) {
+    if (request->frame.type != FRAME_READ || (request->frame.flags & FRAME_FLAG_CHECKSUM) == 0 || reply->payload == 0)
+        return MC_OK;
+    if ((reply->flags & FRAME_FLAG_CHECKSUM) == 0)
+        return MC_ERR_CHECKSUM_MISMATCH;
+    return crc32c(0, request->reply, request->reply_length) == reply->payload_crc ? MC_OK : MC_ERR_CHECKSUM_MISMATCH;
+}
+
+static int32_t reply_end(struct connection *connection) {
+    struct lane *lane = list_entry(connection, struct lane, connection);
+    struct lane_slot *slot = lane->current;
+    struct lane_request *request = slot->request;
+    bool more = (lane->reply.flags & FRAME_FLAG_MORE) != 0;
+    int32_t status = lane->reply.status;
+
+    lane->current = NULL;
+    if (request != NULL && status == MC_OK)
+        status = check_payload(request, &lane->reply);
+    if (more && status == MC_OK)
+        return MC_OK;
+    if (more) { /* it has failed already; what follows goes nowhere */
+        slot->request = NULL;
+    } else {
+        slot_release(lane, slot);
+    }
+    if (request != NULL)
+        finish(lane, request, status);
+    return MC_OK;
+}
+
+static const struct connection_ops reply_ops = {reply_begin, reply_end};
+
+/* ---- Connecting ---- */
+
+static int32_t try_next_address(struct lane *lane) {
+    struct lane_target *target = lane->target;
+    int32_t status = MC_ERR_UNREACHABLE;
+
+    while (lane->address_next < target->address_count) {
+        status = socket_connect(&target->addresses[lane->address_next++], &lane->fd, NULL);
+        if (status == MC_OK) {
+            lane->state = LANE_CONNECTING;
+            arm(lane);
+            return MC_OK;
+        }
+    }
+    return MC_ERR_UNREACHABLE;
+}
+
+static void start(struct lane *lane) {
+    uint64_t now = clock_now();
+
+    if (now < lane->retry_at) {
+        fail_requests(lane, lane->last_error);
+        return;
+    }
+    lane->address_next = 0;
+    lane->connect_deadline = clock_after(now, lane->target->connect_timeout);
+    connection_init(&lane->connection, &reply_ops, -1);
+    if (try_next_address(lane) != MC_OK)
+        go_down(lane, MC_ERR_UNREACHABLE);
+    else
+        loop_timer_set(lane->target->loop, &lane->timer, lane->connect_deadline);
+}
+
+/* Hands a request to the connection, which is up. */
+static void enqueue(struct lane *lane, struct lane_request *request) {
+    struct frame frame = request->frame;
+
+    frame.id = request->id;
+    if ((frame.flags & FRAME_FLAG_CHECKSUM) != 0 && frame.payload > 0)
+        frame.payload_crc = crc32c(0, request->payload, frame.payload);
+    request->begun = true;
+    connection_queue(&lane->connection, &request->out, &frame, request->payload);
+}
+
+static void go_up(struct lane *lane) {
+    struct list *node, *after;
+    struct lane_target *target = lane->target;
+
+    lane->state = LANE_UP;
+    lane->retry_delay = 0;
+    lane->connection.fd = lane->fd;
+    if (!target->known) {
+        memcpy(target->incarnation, lane->handshake.other.incarnation, sizeof(target->incarnation));
+        target->known = true;
+    }
+    list_each (node, after, &lane->requests)
+        enqueue(lane, list_entry(node, struct lane_request, node));
+}
+
+/* The connection attempt failed; tries the next address, if the reason may be another at another one. */
+static int32_t attempt_failed(struct lane *lane, int32_t status) {
+    unwatch(lane);
+    lane->fd = socket_close(lane->fd);
+    if (try_next_address(lane) == MC_OK)
+        return MC_OK;
+    return status;
+}
+
+static int32_t step_connecting(struct lane *lane) {
+    struct lane_target *target = lane->target;
+    const uint8_t *expected = target->known ? target->incarnation : NULL;
+    struct pollfd probe = {.fd = lane->fd, .events = POLLOUT};
+    int32_t status;
+
+    if (poll(&probe, 1, 0) == 0)
+        return MC_OK;
+    if (socket_error(lane->fd) != 0)
+        return attempt_failed(lane, MC_ERR_UNREACHABLE);
+    status = handshake_begin(&lane->handshake, target->self, AUTH_CLIENT, expected);
+    if (status == MC_OK)
+        lane->state = LANE_GREETING;
+    return status;
+}
+
+static int32_t step_greeting(struct lane *lane) {
+    const struct lane_target *target = lane->target;
+    int32_t status = handshake_step(&lane->handshake, lane->fd);
+
+    if (status == MC_ERR_PENDING)
+        return MC_OK;
+    if (status == MC_OK && target->known &&
+        memcmp(lane->handshake.other.incarnation, target->incarnation, sizeof(target->incarnation)) != 0)
+        status = MC_ERR_STALE_PEER;
+    if (status == MC_OK)
+        go_up(lane);
+    return status;
+}
+
+/* Does what can be done without waiting. With the lock held, by the driver or the loop. */
+static void step(struct lane *lane) {
+    int32_t status = MC_OK;
+
+    if (lane->broken) {
+        go_down(lane, lane->last_error);
+        return;
+    }
+    if (lane->state == LANE_CONNECTING)
+        status = step_connecting(lane);
+    if (status == MC_OK && lane->state == LANE_GREETING)
+        status = step_greeting(lane);
+    if (status == MC_OK && lane->state == LANE_UP)
+        status = connection_send(&lane->connection);
+    if (status == MC_OK && lane->state == LANE_UP)
+        status = connection_receive(&lane->connection, RECEIVE_BUDGET);
+    if (status == MC_OK && lane->state != LANE_UP && lane->state != LANE_DOWN && clock_now() >= lane->connect_deadline)
+        status = MC_ERR_UNREACHABLE;
+    if (status != MC_OK)
+        go_down(lane, status);
+}
+
+static void on_ready(struct loop_watch *watch, uint32_t events) {
+    struct lane *lane = list_entry(watch, struct lane, watch);
+
+    (void)events;
+    pthread_mutex_lock(&lane->lock);
+    if (lane->driven) {
+        unwatch(lane); /* a hang-up: the driver sees it too, and the loop must not spin on it */
+    } else if (lane->fd == watch->fd) {
+        step(lane);
+        arm(lane);
+    }
+    pthread_mutex_unlock(&lane->lock);
+}
+
+static void on_timer(struct loop_timer *timer, uint64_t now) {
+    struct lane *lane = list_entry(timer, struct lane, timer);
+
+    pthread_mutex_lock(&lane->lock);
+    if ((lane->state == LANE_CONNECTING || lane->state == LANE_GREETING) && now >= lane->connect_deadline)
+        lose(lane, MC_ERR_UNREACHABLE);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+/* ---- The interface ---- */
+
+uint64_t lane_outstanding(struct lane *lane) {
+    return atomic_load_explicit(&lane->outstanding, memory_order_relaxed);
+}
+
+void lane_init(struct lane *lane, struct lane_target *target) {
+    memset(lane, 0, sizeof(*lane));
+    pthread_mutex_init(&lane->lock, NULL);
+    lane->target = target;
+    lane->fd = -1;
+    lane->free_slot = NO_SLOT;
+    lane->watch.ready = on_ready;
+    lane->watch.fd = -1;
+    loop_timer_init(&lane->timer, on_timer);
+    list_init(&lane->requests);
+    connection_init(&lane->connection, &reply_ops, -1);
+}
+
+void lane_finish(struct lane *lane) {
+    lane_break(lane, MC_ERR_CLOSED);
+    loop_timer_cancel_sync(lane->target->loop, &lane->timer);
+    loop_remove_sync(lane->target->loop, &lane->watch);
+    free(lane->slots);
+    pthread_mutex_destroy(&lane->lock);
+}
+
+void lane_submit(struct lane *lane, struct list *requests, bool attended) {
+    struct list *node, *after;
+
+    pthread_mutex_lock(&lane->lock);
+    list_each (node, after, requests) {
+        struct lane_request *request = list_entry(node, struct lane_request, node);
+
+        list_remove(node);
+        list_init(&request->out.node);
+        request->out.done = NULL;
+        request->reply_length = 0;
+        request->begun = false;
+        list_append(&lane->requests, node);
+        lane->outstanding += weight(request);
+        if (lane->broken)
+            finish(lane, request, lane->last_error);
+        else if (!slot_take(lane, request))
+            finish(lane, request, MC_ERR_NO_MEMORY);
+        else if (lane->state == LANE_UP)
+            enqueue(lane, request);
+    }
+    if (lane->state == LANE_DOWN && !list_empty(&lane->requests))
+        start(lane);
+    else if (lane->state == LANE_UP && !lane->broken && connection_send(&lane->connection) != MC_OK)
+        lose(lane, MC_ERR_CONNECTION_LOST);
+    if (!attended)
+        arm(lane);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+void lane_leave(struct lane *lane) {
+    pthread_mutex_lock(&lane->lock);
+    arm(lane);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+void lane_cancel(struct lane *lane, struct lane_request *request, int32_t status) {
+    struct lane_slot *slot;
+
+    pthread_mutex_lock(&lane->lock);
+    slot = slot_find(lane, request->id);
+    if (slot != NULL && slot->request == request) {
+        bool untold = lane->state != LANE_UP || (!list_empty(&request->out.node) && request->out.sent == 0);
+
+        if (connection_withdraw(&lane->connection, &request->out) != MC_OK) {
+            lose(lane, MC_ERR_CONNECTION_LOST);
+        } else {
+            if (lane->current == slot)
+                connection_skip_payload(&lane->connection);
+            if (untold) {
+                request->begun = false;
+                slot_release(lane, slot);
+            } else {
+                slot->request = NULL;
+            }
+            finish(lane, request, status);
+            arm(lane);
+        }
+    }
+    pthread_mutex_unlock(&lane->lock);
+}
+
+void lane_break(struct lane *lane, int32_t status) {
+    pthread_mutex_lock(&lane->lock);
+    if (lane->state != LANE_DOWN)
+        lose(lane, status);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+bool lane_drive_begin(struct lane *lane) {
+    bool mine;
+
+    pthread_mutex_lock(&lane->lock);
+    mine = !lane->driven;
+    if (mine) {
+        lane->driven = true;
+        arm(lane);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return mine;
+}
+
+void lane_drive_end(struct lane *lane) {
+    pthread_mutex_lock(&lane->lock);
+    lane->driven = false;
+    if (lane->broken)
+        go_down(lane, lane->last_error);
+    arm(lane);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+int lane_poll_fd(struct lane *lane, short *ret_events) {
+    int fd;
+
+    pthread_mutex_lock(&lane->lock);
+    fd = lane->fd;
+    *ret_events = (short)(lane->state == LANE_CONNECTING ? POLLOUT : has_to_send(lane) ? POLLIN | POLLOUT : POLLIN);
+    pthread_mutex_unlock(&lane->lock);
+    return fd;
+}
+
+void lane_progress(struct lane *lane) {
+    pthread_mutex_lock(&lane->lock);
+    step(lane);
+    pthread_mutex_unlock(&lane->lock);
+}

@@ -1,0 +1,245 @@
+/* net/session.c - the server's end of one connection.
+ *
+ * Requests are served in the order of arrival, inline; replies are queued and leave together, so that acknowledgements
+ * of many small requests share a system call. A client that asks faster than it reads is not read from until its
+ * replies have left: what it can make the server hold is bounded.
+ */
+#include "net/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+#include "os/socket.h"
+
+#define PREFACE_TIME (5 * CLOCK_SECOND)
+#define STALL_TIME (30 * CLOCK_SECOND)
+#define EXCHANGES_MAX 4096u
+#define RECEIVE_BUDGET (4u << 20)
+
+/* ---- Exchanges ---- */
+
+static void exchange_free(struct exchange *exchange) {
+    if (exchange->service != NULL && exchange->service->ended != NULL)
+        exchange->service->ended(exchange);
+    list_remove(&exchange->node);
+    exchange->session->exchange_count--;
+    free(exchange->body);
+    free(exchange);
+}
+
+static void reply_left(struct connection *connection, struct outgoing *out);
+
+static void queue_reply(struct exchange *exchange, int32_t status) {
+    struct frame *reply = &exchange->reply;
+
+    reply->type = exchange->request.type | FRAME_REPLY;
+    reply->id = exchange->request.id;
+    reply->status = status;
+    if (status != MC_OK)
+        reply->payload = reply->flags = 0;
+    reply->length = reply->payload;
+    exchange->out.done = reply_left;
+    connection_queue(&exchange->session->connection, &exchange->out, reply, exchange->reply_payload);
+}
+
+/* A reply has gone to the kernel: a guarded READ is looked at once more, everything else has ended. */
+static void reply_left(struct connection *connection, struct outgoing *out) {
+    struct exchange *exchange = list_entry(out, struct exchange, out);
+
+    (void)connection;
+    if ((exchange->reply.flags & FRAME_FLAG_MORE) != 0) {
+        int32_t status = exchange->service->more(exchange);
+
+        exchange->reply.flags = 0;
+        exchange->reply.payload = 0;
+        exchange->reply.payload_crc = 0;
+        queue_reply(exchange, status);
+        return;
+    }
+    exchange_free(exchange);
+}
+
+static int32_t request_begin(struct connection *connection, const struct frame *frame, struct sink *ret_sink) {
+    struct session *session = list_entry(connection, struct session, connection);
+    struct exchange *exchange = calloc(1, sizeof(*exchange));
+
+    if (exchange == NULL)
+        return MC_ERR_NO_MEMORY;
+    if ((frame->type & FRAME_REPLY) != 0) {
+        free(exchange);
+        return MC_ERR_PROTOCOL;
+    }
+    exchange->request = *frame;
+    exchange->session = session;
+    exchange->client = session->handshake.other.incarnation;
+    list_init(&exchange->out.node);
+    list_append(&session->exchanges, &exchange->node);
+    session->exchange_count++;
+    session->current = exchange;
+    exchange->service = session->options.find_service(session->options.context, frame->type);
+    if (exchange->service == NULL || (frame->flags & ~exchange->service->flags) != 0)
+        exchange->status = MC_ERR_NOT_SUPPORTED;
+    else
+        exchange->service->begin(exchange);
+    if (exchange->status == MC_OK)
+        *ret_sink = exchange->sink;
+    return MC_OK;
+}
+
+static int32_t request_end(struct connection *connection) {
+    struct session *session = list_entry(connection, struct session, connection);
+    struct exchange *exchange = session->current;
+    int32_t status = exchange->status;
+
+    session->current = NULL;
+    if (status == MC_OK)
+        status = exchange->service->serve(exchange);
+    queue_reply(exchange, status);
+    return MC_OK;
+}
+
+static const struct connection_ops request_ops = {request_begin, request_end};
+
+void exchange_take_body(struct exchange *exchange) {
+    if (exchange->request.payload == 0)
+        return;
+    exchange->body = malloc(exchange->request.payload);
+    if (exchange->body == NULL)
+        exchange->status = MC_ERR_NO_MEMORY;
+    else
+        exchange->sink = (struct sink){exchange->body, exchange->request.payload};
+}
+
+uint8_t *exchange_reply_body(struct exchange *exchange, uint32_t length) {
+    uint8_t *body = malloc(length > 0 ? length : 1);
+
+    if (body == NULL)
+        return NULL;
+    free(exchange->body);
+    exchange->body = body;
+    exchange->reply_payload = body;
+    exchange->reply.payload = length;
+    return body;
+}
+
+/* ---- The session ---- */
+
+static bool choked(const struct session *session) {
+    return session->exchange_count >= EXCHANGES_MAX;
+}
+
+/* Something is under way that the peer has to go on with. */
+static bool busy(const struct session *session) {
+    return session->connection.within || session->connection.end > session->connection.start ||
+           connection_sending(&session->connection);
+}
+
+static uint64_t moved(const struct session *session) {
+    return session->connection.received + session->connection.sent;
+}
+
+/* Watches for what is needed next, and for a stall. */
+static void arm(struct session *session) {
+    bool sending = session->greeting ? handshake_sending(&session->handshake) : connection_sending(&session->connection);
+    uint32_t events = (choked(session) ? 0u : (uint32_t)EPOLLIN) | (sending ? (uint32_t)EPOLLOUT : 0u);
+
+    if (events != session->armed)
+        loop_change(session->options.loop, &session->watch, events);
+    session->armed = events;
+    if (!session->greeting && busy(session) && session->timer.when == CLOCK_NEVER) {
+        session->progress = moved(session);
+        loop_timer_set(session->options.loop, &session->timer, clock_after(clock_now(), STALL_TIME));
+    }
+}
+
+static int32_t greet(struct session *session) {
+    int32_t status = handshake_step(&session->handshake, session->watch.fd);
+
+    if (status == MC_ERR_PENDING)
+        return MC_OK;
+    if (status != MC_OK)
+        return status;
+    session->greeting = false;
+    loop_timer_cancel_sync(session->options.loop, &session->timer);
+    return MC_OK;
+}
+
+static void on_ready(struct loop_watch *watch, uint32_t events) {
+    struct session *session = list_entry(watch, struct session, watch);
+    bool was_greeting = session->greeting;
+    int32_t status = MC_OK;
+
+    (void)events;
+    if (session->greeting)
+        status = greet(session);
+    if (status == MC_OK && !session->greeting)
+        status = connection_send(&session->connection);
+    if (status == MC_OK && !session->greeting && !choked(session))
+        status = connection_receive(&session->connection, RECEIVE_BUDGET);
+    if (status == MC_OK && !session->greeting)
+        status = connection_send(&session->connection);
+    if (status == MC_OK)
+        arm(session);
+    else if (was_greeting && session->greeting)
+        session_end(session, SESSION_REFUSED);
+    else
+        session_end(session, status == MC_ERR_CONNECTION_LOST && !busy(session) ? SESSION_CLOSED : SESSION_BROKEN);
+}
+
+static void on_timer(struct loop_timer *timer, uint64_t now) {
+    struct session *session = list_entry(timer, struct session, timer);
+
+    (void)now;
+    if (session->greeting)
+        session_end(session, SESSION_REFUSED);
+    else if (busy(session) && moved(session) == session->progress)
+        session_end(session, SESSION_BROKEN);
+    else
+        arm(session);
+}
+
+int32_t session_start(const struct session_options *options, int fd, int32_t refusal, struct list *sessions) {
+    struct session *session = calloc(1, sizeof(*session));
+    int32_t status;
+
+    if (session == NULL) {
+        socket_close(fd);
+        return MC_ERR_NO_MEMORY;
+    }
+    session->options = *options;
+    session->greeting = true;
+    list_init(&session->exchanges);
+    connection_init(&session->connection, &request_ops, fd);
+    session->watch.ready = on_ready;
+    session->watch.fd = fd;
+    session->armed = EPOLLIN;
+    loop_timer_init(&session->timer, on_timer);
+    status = handshake_begin(&session->handshake, options->self, AUTH_SERVER, NULL);
+    handshake_refuse(&session->handshake, refusal);
+    if (status == MC_OK)
+        status = loop_add(options->loop, &session->watch, EPOLLIN);
+    if (status != MC_OK) {
+        socket_close(fd);
+        free(session);
+        return status;
+    }
+    loop_timer_set(options->loop, &session->timer, clock_after(clock_now(), PREFACE_TIME));
+    list_append(sessions, &session->node);
+    return MC_OK;
+}
+
+void session_end(struct session *session, enum session_end end) {
+    struct list *node, *after;
+
+    loop_timer_cancel_sync(session->options.loop, &session->timer);
+    loop_remove(session->options.loop, &session->watch);
+    connection_clear(&session->connection);
+    socket_close(session->watch.fd);
+    list_each (node, after, &session->exchanges)
+        exchange_free(list_entry(node, struct exchange, node));
+    list_remove(&session->node);
+    session->options.ended(session->options.context, session, end);
+    free(session);
+}

@@ -1,0 +1,359 @@
+/* transfer/engine.c - opening and closing an engine.
+ *
+ * Opening goes up the layers: loop, server, transports, listener. Closing first makes everything quiet, while all is still there, and
+ * then takes the layers down: what runs on the loop's thread is ended on that thread.
+ */
+#include "transfer/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "os/event.h"
+#include "os/thread.h"
+#include "transfer/batch.h"
+#include "transfer/peer.h"
+
+#define CLOSE_TIME CLOCK_SECOND
+
+static const struct transport_ops *const all_transports[ENGINE_TRANSPORTS] = {
+    &transport_self,
+    &transport_shm,
+    &transport_tcp,
+};
+
+static void destroy(struct ref *ref) {
+    struct engine *engine = list_entry(ref, struct engine, object.ref);
+
+    pthread_cond_destroy(&engine->quiet);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine);
+}
+
+struct engine *engine_of(struct object *object) {
+    return list_entry(object, struct engine, object);
+}
+
+int32_t engine_enter(struct engine *engine) {
+    int32_t status = MC_OK;
+
+    pthread_mutex_lock(&engine->lock);
+    if (engine->state == ENGINE_OPEN)
+        engine->calls++;
+    else
+        status = MC_ERR_CLOSED;
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+bool engine_enter_or_closed(struct engine *engine) {
+    bool open;
+
+    pthread_mutex_lock(&engine->lock);
+    while (engine->state == ENGINE_CLOSING)
+        pthread_cond_wait(&engine->quiet, &engine->lock);
+    open = engine->state == ENGINE_OPEN;
+    if (open)
+        engine->calls++;
+    pthread_mutex_unlock(&engine->lock);
+    return open;
+}
+
+void engine_leave(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    if (--engine->calls == 0 && engine->state == ENGINE_CLOSING)
+        pthread_cond_broadcast(&engine->quiet);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* ---- What the layers below ask of the engine ---- */
+
+static int32_t host_pin(void *context, uint64_t address, uint64_t length, uint32_t access, void **ret_pin) {
+    struct engine *engine = context;
+
+    return registry_pin(engine->registry, address, length, access, ret_pin);
+}
+
+static void host_unpin(void *context, void *pin) {
+    (void)context;
+    registry_unpin(pin);
+}
+
+static void publish(void *context, struct region *region) {
+    struct engine *engine = context;
+
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++)
+        if (engine->transports[i].transport != NULL && engine->transports[i].ops->publish != NULL)
+            engine->transports[i].ops->publish(engine->transports[i].transport, region);
+}
+
+static int32_t withdraw(void *context, struct region *region, uint64_t deadline) {
+    struct engine *engine = context;
+    int32_t status = MC_OK;
+
+    for (size_t i = 0; i < ENGINE_TRANSPORTS && status == MC_OK; i++)
+        if (engine->transports[i].transport != NULL && engine->transports[i].ops->withdraw != NULL)
+            status = engine->transports[i].ops->withdraw(engine->transports[i].transport, region, deadline);
+    return status;
+}
+
+static const struct registry_ops registry_hooks = {publish, withdraw};
+
+/* ---- Opening ---- */
+
+/* Which transports `protocol` leaves; self is always there. */
+static int32_t restrict_transports(struct engine *engine, const char *protocol, struct mc_error *error) {
+    bool known = protocol == NULL;
+
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
+        const char *name = all_transports[i]->name;
+
+        engine->transports[i].ops = all_transports[i];
+        if (protocol != NULL && strcmp(name, protocol) == 0)
+            known = true;
+        else if (protocol != NULL && all_transports[i] != &transport_self)
+            snprintf(engine->transports[i].reason, TRANSPORT_REASON_MAX, "the engine is restricted to \"%.32s\"", protocol);
+    }
+    if (known)
+        return MC_OK;
+    return status_set(error, MC_ERR_NOT_SUPPORTED, 0, "no transport \"%.64s\"; there are self, shm and tcp", protocol);
+}
+
+static int32_t read_settings(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
+    uint64_t lanes, slice, checksum, force_tcp, timeout_ms, seconds;
+    const char *protocol = config_text(SETTING_PROTOCOL, options->protocol);
+    int32_t status = MC_OK;
+
+    if (options->connect_timeout_ns > 0)
+        timeout_ms = 0;
+    else
+        status = config_u64(SETTING_CONNECT_TIMEOUT_MS, 0, &timeout_ms, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_TRANSFER_TIMEOUT, 0, &seconds, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_TCP_LANES, options->lanes, &lanes, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_TCP_SLICE, 0, &slice, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_CHECKSUM, (options->flags & MC_ENGINE_CHECKSUM) != 0, &checksum, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_FORCE_TCP, 0, &force_tcp, error);
+    if (status != MC_OK)
+        return status;
+    engine->connect_timeout = timeout_ms > 0 ? timeout_ms * CLOCK_MILLISECOND : options->connect_timeout_ns;
+    engine->transfer_timeout = seconds * CLOCK_SECOND;
+    engine->lanes = (uint32_t)lanes;
+    engine->host = (struct transport_host){
+        .self = &engine->identity,
+        .slice = (uint32_t)slice,
+        .checksum = checksum != 0,
+        .context = engine,
+        .pin = host_pin,
+        .unpin = host_unpin,
+    };
+    return restrict_transports(engine, force_tcp != 0 ? "tcp" : protocol, error);
+}
+
+static int32_t open_server(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
+    struct server_options server = {.loop = engine->loop, .self = &engine->identity};
+    uint64_t sessions, backlog, notifications;
+    int32_t status = config_u64(SETTING_SESSIONS, 0, &sessions, error);
+
+    if (status == MC_OK)
+        status = config_u64(SETTING_LISTEN_BACKLOG, 0, &backlog, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_NOTIFICATIONS, options->notifications, &notifications, error);
+    if (status != MC_OK)
+        return status;
+    server.sessions = (uint32_t)sessions;
+    server.backlog = (int)backlog;
+    engine->registry = registry_new(&registry_hooks, engine);
+    engine->notifications = notifications_new((uint32_t)notifications);
+    if (engine->registry == NULL || engine->notifications == NULL || server_open(&server, &engine->server) != MC_OK)
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    engine->host.loop = engine->loop;
+    engine->host.server = engine->server;
+    notifications_serve(engine->notifications, engine->server);
+    return MC_OK;
+}
+
+static int32_t open_transports(struct engine *engine, struct mc_error *error) {
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
+        struct engine_transport *slot = &engine->transports[i];
+        int32_t status;
+
+        if (slot->reason[0] != '\0')
+            continue;
+        status = slot->ops->open(&engine->host, &slot->transport, slot->reason);
+        if (status != MC_OK && status != MC_ERR_NOT_SUPPORTED)
+            return status_set(error, status, 0, "%s: %s", slot->ops->name, status_text(status));
+    }
+    return MC_OK;
+}
+
+static bool is_unspecified(const struct address *address) {
+    char text[ADDRESS_TEXT_MAX];
+
+    address_format(address, text);
+    return strncmp(text, "0.0.0.0:", 8) == 0 || strncmp(text, "[::]:", 5) == 0;
+}
+
+/* Listens, and decides how peers name this engine. */
+static int32_t listen_at(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
+    const char *where = config_text(SETTING_LISTEN, options->listen);
+    const char *advertise = config_text(SETTING_ADVERTISE, options->advertise);
+    struct address_text parts, advertised;
+    struct address address, bound;
+    size_t count;
+    int32_t status = address_parse(where, &parts, error);
+
+    if (status == MC_OK && advertise != NULL)
+        status = address_parse(advertise, &advertised, error);
+    if (status == MC_OK && advertise != NULL && advertised.port >= 0)
+        status = status_set(error, MC_ERR_ADDRESS, 0, "\"%s\": only the host is advertised, the port is the listener's", advertise);
+    if (status == MC_OK)
+        status = address_resolve(parts.host, parts.port > 0 ? (uint16_t)parts.port : 0, &address, 1, &count, error);
+    if (status == MC_OK && advertise == NULL && is_unspecified(&address))
+        status = status_set(error, MC_ERR_ADDRESS, 0, "%s listens everywhere: say with `advertise` (MC_TCP_BIND_ADDRESS) "
+                            "under which address peers find it", where);
+    if (status == MC_OK)
+        status = server_listen(engine->server, &address, &bound, error);
+    if (status == MC_OK)
+        address_join(advertise != NULL ? advertised.host : parts.host, address_port(&bound), engine->address);
+    return status;
+}
+
+/* Ends what runs on the loop, on its thread. */
+struct closing {
+    struct loop_task task;
+    struct engine *engine;
+    struct event done;
+};
+
+static void stop_serving(struct loop_task *task) {
+    struct closing *closing = list_entry(task, struct closing, task);
+    struct engine *engine = closing->engine;
+
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++)
+        if (engine->transports[i].transport != NULL && engine->transports[i].ops->stop_serving != NULL)
+            engine->transports[i].ops->stop_serving(engine->transports[i].transport);
+    engine->server = server_close(engine->server);
+    event_set(&closing->done);
+}
+
+/* Takes down whatever of the layers is there. Nothing is in flight, no call in progress. */
+static void take_down(struct engine *engine) {
+    struct closing closing = {.task = {.run = stop_serving}, .engine = engine};
+
+    if (engine->loop != NULL) {
+        event_init(&closing.done);
+        list_init(&closing.task.node);
+        loop_post(engine->loop, &closing.task);
+        event_wait(&closing.done, CLOCK_NEVER);
+        loop_unpost_sync(engine->loop, &closing.task);
+        event_destroy(&closing.done);
+    }
+    while (!list_empty(&engine->peers)) {
+        struct peer *peer = list_entry(engine->peers.next, struct peer, node);
+
+        list_remove(&peer->node);
+        peer_shutdown(peer);
+    }
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
+        if (engine->transports[i].transport != NULL)
+            engine->transports[i].ops->close(engine->transports[i].transport);
+        engine->transports[i].transport = NULL;
+    }
+    engine->loop = loop_stop(engine->loop);
+    engine->notifications = notifications_free(engine->notifications);
+    engine->registry = registry_free(engine->registry);
+    engine->auth = auth_free(engine->auth);
+}
+
+int32_t engine_open(const struct mc_engine_options *options, struct engine **ret_engine, struct mc_error *error) {
+    struct engine *engine = calloc(1, sizeof(*engine));
+    int32_t status;
+
+    if (engine == NULL)
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    object_init(&engine->object, OBJECT_ENGINE, destroy);
+    pthread_mutex_init(&engine->lock, NULL);
+    thread_cond_init(&engine->quiet);
+    list_init(&engine->peers);
+    list_init(&engine->batches);
+    status = read_settings(engine, options, error);
+    if (status == MC_OK)
+        status = auth_load(config_text(SETTING_KEY_FILE, options->key_file), &engine->auth, error);
+    if (status == MC_OK && auth_random(engine->identity.incarnation, sizeof(engine->identity.incarnation)) != MC_OK)
+        status = status_set(error, MC_ERR_SYSTEM, 0, "no random numbers from the kernel");
+    engine->identity.auth = engine->auth;
+    if (status == MC_OK && loop_start(&engine->loop) != MC_OK)
+        status = status_set(error, MC_ERR_SYSTEM, 0, "the engine's thread can't be started");
+    if (status == MC_OK)
+        status = open_server(engine, options, error);
+    if (status == MC_OK)
+        status = open_transports(engine, error);
+    if (status == MC_OK)
+        status = listen_at(engine, options, error);
+    if (status != MC_OK) {
+        take_down(engine);
+        ref_drop(&engine->object.ref);
+        return status;
+    }
+    *ret_engine = engine;
+    return MC_OK;
+}
+
+/* ---- Closing ---- */
+
+/* Ends all batches and waiting calls, and waits until no call is in progress. */
+static void make_quiet(struct engine *engine) {
+    struct list *node, *after;
+
+    notifications_close(engine->notifications, true);
+    pthread_mutex_lock(&engine->lock);
+    while (engine->calls > 0) {
+        /* A call in progress may be waiting for a batch of its own: what is in flight is ended under it. */
+        list_each (node, after, &engine->peers)
+            channel_break(list_entry(node, struct peer, node)->channel, MC_ERR_CLOSED);
+        list_each (node, after, &engine->batches)
+            batch_stop(batch_at(node), MC_ERR_CANCELLED);
+        thread_cond_wait(&engine->quiet, &engine->lock, clock_after(clock_now(), 10 * CLOCK_MILLISECOND));
+    }
+    pthread_mutex_unlock(&engine->lock);
+    while (!list_empty(&engine->batches))
+        batch_abandon(batch_at(engine->batches.next));
+}
+
+static void set_state(struct engine *engine, int state) {
+    pthread_mutex_lock(&engine->lock);
+    engine->state = state;
+    pthread_cond_broadcast(&engine->quiet);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+int32_t engine_close(struct engine *engine) {
+    int32_t status = MC_OK;
+
+    pthread_mutex_lock(&engine->lock);
+    if (engine->state == ENGINE_OPEN)
+        engine->state = ENGINE_CLOSING;
+    else
+        status = MC_ERR_CLOSED;
+    pthread_mutex_unlock(&engine->lock);
+    if (status != MC_OK)
+        return status;
+    make_quiet(engine);
+    status = registry_withdraw_all(engine->registry, clock_after(clock_now(), CLOSE_TIME));
+    if (status != MC_OK) {
+        notifications_close(engine->notifications, false);
+        set_state(engine, ENGINE_OPEN);
+        return status;
+    }
+    take_down(engine);
+    set_state(engine, ENGINE_CLOSED);
+    return MC_OK;
+}

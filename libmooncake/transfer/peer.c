@@ -1,0 +1,144 @@
+/* transfer/peer.c - an engine's view of one peer incarnation.
+ *
+ * The links are made once, when the peer is opened, and never change until it is shut down; so choosing one takes no lock here.
+ */
+#include "transfer/peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/writer.h"
+#include "wire/message.h"
+
+struct peer *peer_of(struct object *object) {
+    return list_entry(object, struct peer, object);
+}
+
+void peer_shutdown(struct peer *peer) {
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
+        if (peer->links[i].link != NULL)
+            peer->links[i].ops->disconnect(peer->links[i].link);
+        peer->links[i].link = NULL;
+    }
+    peer->channel = channel_close(peer->channel);
+}
+
+/* The last reference is dropped within an engine call, or when the engine is closed and has shut the peer down. */
+static void destroy(struct ref *ref) {
+    struct peer *peer = list_entry(ref, struct peer, object.ref);
+
+    pthread_mutex_lock(&peer->engine->lock);
+    list_remove(&peer->node);
+    pthread_mutex_unlock(&peer->engine->lock);
+    peer_shutdown(peer);
+    ref_drop(&peer->engine->object.ref);
+    free(peer);
+}
+
+static int32_t connect_links(struct peer *peer) {
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
+        const struct engine_transport *transport = &peer->engine->transports[i];
+        struct peer_link *link = &peer->links[i];
+        int32_t status;
+
+        link->ops = transport->ops;
+        if (transport->transport == NULL) {
+            strcpy(link->reason, transport->reason);
+            continue;
+        }
+        status = transport->ops->connect(transport->transport, peer->channel, &link->link, link->reason);
+        if (status != MC_OK && status != MC_ERR_NOT_SUPPORTED)
+            return status;
+    }
+    return MC_OK;
+}
+
+int32_t peer_open(struct engine *engine, const char *address, struct peer **ret_peer, struct mc_error *error) {
+    const struct channel_options options = {
+        .loop = engine->loop,
+        .self = &engine->identity,
+        .connect_timeout = engine->connect_timeout,
+        .lanes = engine->lanes,
+    };
+    struct peer *peer = calloc(1, sizeof(*peer));
+    int32_t status;
+
+    if (peer == NULL)
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    object_init(&peer->object, OBJECT_PEER, destroy);
+    list_init(&peer->node);
+    ref_take(&engine->object.ref);
+    peer->engine = engine;
+    status = channel_open(address, &options, &peer->channel, error);
+    if (status == MC_OK) {
+        status = connect_links(peer);
+        if (status != MC_OK)
+            status_set(error, status, 0, "%s: %s", address, status_text(status));
+    }
+    if (status != MC_OK) {
+        ref_drop(&peer->object.ref);
+        return status;
+    }
+    pthread_mutex_lock(&engine->lock);
+    list_append(&engine->peers, &peer->node);
+    pthread_mutex_unlock(&engine->lock);
+    *ret_peer = peer;
+    return MC_OK;
+}
+
+const struct peer_link *peer_choose(struct peer *peer, const struct slice *slice) {
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
+        const struct peer_link *link = &peer->links[i];
+
+        if (link->link != NULL && (link->ops->reach == NULL || link->ops->reach(link->link, slice)))
+            return link;
+    }
+    return NULL;
+}
+
+int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error) {
+    int32_t status = channel_call(peer->channel, MESSAGE_PING, NULL, 0, deadline, NULL, 0, NULL);
+
+    if (status != MC_OK)
+        status_set(error, status, 0, "%s: %s", channel_address(peer->channel), status_text(status));
+    return status;
+}
+
+int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message,
+                    size_t message_length, uint64_t deadline, struct mc_error *error) {
+    struct message_notify notify = {
+        .sender = {(const uint8_t *)peer->engine->address, (uint32_t)strlen(peer->engine->address)},
+        .name = {name, (uint32_t)name_length},
+        .message = {message, (uint32_t)message_length},
+    };
+    int64_t size = message_pack_notify(&notify, NULL, 0);
+    uint8_t *body = size > 0 ? malloc((size_t)size) : NULL;
+    int32_t status;
+
+    if (body == NULL)
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    message_pack_notify(&notify, body, (size_t)size);
+    status = channel_call(peer->channel, MESSAGE_NOTIFY, body, (uint32_t)size, deadline, NULL, 0, NULL);
+    if (status != MC_OK)
+        status_set(error, status, 0, "%s: %s", channel_address(peer->channel), status_text(status));
+    free(body);
+    return status;
+}
+
+int64_t peer_explain(const struct peer *peer, char *text, size_t size) {
+    struct writer writer;
+
+    writer_init(&writer, text, size);
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
+        const struct peer_link *link = &peer->links[i];
+
+        writer_print(&writer, "%s{\"transport\":\"%s\",\"cost\":%u,\"usable\":%s,\"reason\":", i == 0 ? "[" : ",",
+                     link->ops->name, link->ops->cost, link->link != NULL ? "true" : "false");
+        writer_json_string(&writer, link->reason);
+        writer_print(&writer, "}");
+    }
+    writer_print(&writer, "]");
+    return (int64_t)writer.length;
+}

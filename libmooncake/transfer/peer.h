@@ -1,0 +1,48 @@
+/* transfer/peer.h - an engine's view of one peer incarnation: a channel, and a link for each transport that leads there.
+ *
+ * Threads: any. A peer is counted; batches keep it alive after its id was closed. When its engine closes, it is shut down, and
+ * whatever refers to it later finds nothing to use.
+ */
+#ifndef MC_TRANSFER_PEER_H
+#define MC_TRANSFER_PEER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/object.h"
+#include "transfer/engine.h"
+#include "transports/transport.h"
+
+struct peer_link {
+    const struct transport_ops *ops;
+    struct transport_link *link; /* NULL: no such path */
+    char reason[TRANSPORT_REASON_MAX];
+};
+
+struct peer {
+    struct object object;
+    struct list node; /* in engine->peers */
+    struct engine *engine; /* a reference */
+    struct channel *channel;
+    struct peer_link links[ENGINE_TRANSPORTS]; /* cheapest first */
+};
+
+/* Connects. Within an engine call. */
+int32_t peer_open(struct engine *engine, const char *address, struct peer **ret_peer, struct mc_error *error);
+
+/* Ends links and channel; for the engine's close, when no call is in progress. */
+void peer_shutdown(struct peer *peer);
+
+struct peer *peer_of(struct object *object);
+
+/* The cheapest link that can carry the slice; NULL if none can. */
+const struct peer_link *peer_choose(struct peer *peer, const struct slice *slice);
+
+/* As the public calls, within an engine call. */
+int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error);
+int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message,
+                    size_t message_length, uint64_t deadline, struct mc_error *error);
+int64_t peer_explain(const struct peer *peer, char *text, size_t size);
+
+#endif

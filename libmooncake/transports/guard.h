@@ -1,0 +1,27 @@
+/* transports/guard.h - a guard: a 64-bit value at the target that must be there before the first byte and after the last. */
+#ifndef MC_TRANSPORTS_GUARD_H
+#define MC_TRANSPORTS_GUARD_H
+
+#include "transports/transport.h"
+
+/* Compares the value at `address` of this engine's own registered memory. MC_OK, MC_ERR_GUARD_MISMATCH, MC_ERR_INVALID_ARGUMENT (not
+ * 8-aligned), MC_ERR_NOT_REGISTERED, MC_ERR_ACCESS_DENIED. */
+static inline int32_t guard_check(const struct transport_host *host, uint64_t address, uint64_t value) {
+    void *pin;
+    int32_t status;
+
+    if (address % sizeof(uint64_t) != 0)
+        return MC_ERR_INVALID_ARGUMENT;
+    status = host->pin(host->context, address, sizeof(uint64_t), MC_REMOTE_READ, &pin);
+    if (status != MC_OK)
+        return status;
+    /* The fences keep the copy on its side of the look, whichever side that is. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n((const uint64_t *)(uintptr_t)address, __ATOMIC_SEQ_CST) != value)
+        status = MC_ERR_GUARD_MISMATCH;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    host->unpin(host->context, pin);
+    return status;
+}
+
+#endif

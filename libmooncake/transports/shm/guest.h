@@ -1,0 +1,19 @@
+/* transports/shm/guest.h - the side that maps a peer's memory and copies. */
+#ifndef MC_TRANSPORTS_SHM_GUEST_H
+#define MC_TRANSPORTS_SHM_GUEST_H
+
+#include "transports/transport.h"
+
+struct shm_guest;
+
+/* Asks the peer for an invitation over the channel and proves to be on the same host by following it.
+ * MC_ERR_NOT_SUPPORTED with a reason if the peer can't be mapped. */
+int32_t shm_guest_open(const struct transport_host *host, struct channel *channel, struct shm_guest **ret_guest,
+                       char reason[TRANSPORT_REASON_MAX]);
+void shm_guest_close(struct shm_guest *guest);
+
+/* As transport_ops. */
+bool shm_guest_reach(struct shm_guest *guest, const struct slice *slice);
+int32_t shm_guest_step(struct shm_guest *guest, struct slice *slice);
+
+#endif

@@ -1,0 +1,115 @@
+/* transports/shm/shm.c - memory of another process on this host, mapped: a copy in the calling thread.
+ *
+ * An instance is a host for the engine's own memory; a link is a guest of a peer's.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/fork.h"
+#include "os/memfd.h"
+#include "transports/shm/guest.h"
+#include "transports/shm/host.h"
+
+struct transport {
+    const struct transport_host *host;
+    struct shm_host *shm;
+};
+
+struct transport_link; /* is a struct shm_guest */
+
+static struct shm_guest *guest_of(struct transport_link *link) {
+    return (struct shm_guest *)(void *)link;
+}
+
+static int32_t shm_open_transport(const struct transport_host *host, struct transport **ret_transport,
+                                  char reason[TRANSPORT_REASON_MAX]) {
+    struct transport *transport = calloc(1, sizeof(*transport));
+    int32_t status;
+
+    if (transport == NULL)
+        return MC_ERR_NO_MEMORY;
+    transport->host = host;
+    status = shm_host_open(host, &transport->shm, reason);
+    if (status != MC_OK) {
+        free(transport);
+        return status;
+    }
+    *ret_transport = transport;
+    return MC_OK;
+}
+
+static void shm_stop_serving(struct transport *transport) {
+    shm_host_stop(transport->shm);
+}
+
+static void shm_close(struct transport *transport) {
+    shm_host_close(transport->shm);
+    free(transport);
+}
+
+static void shm_publish(struct transport *transport, struct region *region) {
+    shm_host_publish(transport->shm, region);
+}
+
+static int32_t shm_withdraw(struct transport *transport, struct region *region, uint64_t deadline) {
+    return shm_host_withdraw(transport->shm, region, deadline);
+}
+
+static int32_t shm_connect(struct transport *transport, struct channel *channel, struct transport_link **ret_link,
+                           char reason[TRANSPORT_REASON_MAX]) {
+    struct shm_guest *guest;
+    int32_t status;
+
+    if (memcmp(channel_incarnation(channel), transport->host->self->incarnation, 16) == 0) {
+        strcpy(reason, "the peer is this engine itself");
+        return MC_ERR_NOT_SUPPORTED;
+    }
+    status = shm_guest_open(transport->host, channel, &guest, reason);
+    if (status == MC_OK)
+        *ret_link = (struct transport_link *)(void *)guest;
+    return status;
+}
+
+static void shm_disconnect(struct transport_link *link) {
+    shm_guest_close(guest_of(link));
+}
+
+static bool shm_reach(struct transport_link *link, const struct slice *slice) {
+    return shm_guest_reach(guest_of(link), slice);
+}
+
+static int32_t shm_step(struct transport_link *link, struct slice *slice) {
+    return shm_guest_step(guest_of(link), slice);
+}
+
+/* What it takes: memory that can be sealed, and /proc for read-only descriptors. */
+static const char *shm_unavailable(void) {
+    const char *reason = NULL;
+    int fd, read_only;
+    void *page;
+
+    if (memfd_make("mooncake-probe", memfd_page_size(), &fd, &page) != 0)
+        return "no memory that can be shared and sealed (memfd_create)";
+    read_only = memfd_read_only(fd);
+    if (read_only < 0)
+        reason = "no read-only descriptors (/proc is not mounted)";
+    fork_close(read_only);
+    fork_close(fd);
+    memfd_unmap(page, memfd_page_size());
+    return reason;
+}
+
+const struct transport_ops transport_shm = {
+    .name = "shm",
+    .cost = 10,
+    .unavailable = shm_unavailable,
+    .open = shm_open_transport,
+    .stop_serving = shm_stop_serving,
+    .close = shm_close,
+    .publish = shm_publish,
+    .withdraw = shm_withdraw,
+    .connect = shm_connect,
+    .disconnect = shm_disconnect,
+    .reach = shm_reach,
+    .step = shm_step,
+};

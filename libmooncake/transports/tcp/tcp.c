@@ -1,0 +1,123 @@
+/* transports/tcp/tcp.c - one-sided reads and writes over the lanes of a channel: the path that always exists.
+ *
+ * A slice is one frame. Small slices of a group stay together on one lane, so that they leave in one system call;
+ * large ones are spread over all lanes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "transports/tcp/target.h"
+#include "transports/transport.h"
+
+/* Bytes that go to one lane before the next is chosen. */
+#define LANE_SHARE (256u << 10)
+
+struct transport {
+    const struct transport_host *host;
+    struct tcp_target target;
+};
+
+struct transport_link {
+    struct transport *transport;
+    struct channel *channel;
+};
+
+static int32_t tcp_open(const struct transport_host *host, struct transport **ret_transport,
+                        char reason[TRANSPORT_REASON_MAX]) {
+    struct transport *transport = calloc(1, sizeof(*transport));
+
+    (void)reason;
+    if (transport == NULL)
+        return MC_ERR_NO_MEMORY;
+    transport->host = host;
+    tcp_target_serve(&transport->target, host);
+    *ret_transport = transport;
+    return MC_OK;
+}
+
+static void tcp_close(struct transport *transport) {
+    free(transport);
+}
+
+static int32_t tcp_connect(struct transport *transport, struct channel *channel, struct transport_link **ret_link,
+                           char reason[TRANSPORT_REASON_MAX]) {
+    struct transport_link *link = malloc(sizeof(*link));
+
+    (void)reason;
+    if (link == NULL)
+        return MC_ERR_NO_MEMORY;
+    link->transport = transport;
+    link->channel = channel;
+    *ret_link = link;
+    return MC_OK;
+}
+
+static void tcp_disconnect(struct transport_link *link) {
+    free(link);
+}
+
+static void wire_done(struct lane_request *wire, int32_t status) {
+    struct slice *slice = list_entry(wire, struct slice, wire);
+
+    slice->indeterminate = slice->opcode == MC_WRITE && wire->begun;
+    slice->done(slice, status);
+}
+
+static void prepare(const struct transport_host *host, struct slice *slice) {
+    struct lane_request *wire = &slice->wire;
+
+    wire->frame = (struct frame){
+        .type = slice->opcode == MC_READ ? FRAME_READ : FRAME_WRITE,
+        .flags = (uint16_t)((slice->guarded ? FRAME_FLAG_GUARD : 0u) | (host->checksum ? FRAME_FLAG_CHECKSUM : 0u)),
+        .address = slice->remote,
+        .length = slice->length,
+        .guard_address = slice->guard_address,
+        .guard_value = slice->guard_value,
+        .payload = slice->opcode == MC_WRITE ? (uint32_t)slice->length : 0,
+    };
+    wire->payload = slice->local;
+    wire->reply = slice->local;
+    wire->reply_capacity = slice->opcode == MC_READ ? (uint32_t)slice->length : 0;
+    wire->done = wire_done;
+}
+
+static void tcp_submit(struct transport_link *link, struct list *slices, bool attended) {
+    while (!list_empty(slices)) {
+        struct lane *lane = channel_lane(link->channel);
+        struct list requests;
+        uint64_t share = 0;
+
+        list_init(&requests);
+        while (!list_empty(slices) && share < LANE_SHARE) {
+            struct slice *slice = list_entry(slices->next, struct slice, node);
+
+            list_remove(&slice->node);
+            prepare(link->transport->host, slice);
+            slice->lane = lane;
+            list_append(&requests, &slice->wire.node);
+            share += slice->length;
+        }
+        lane_submit(lane, &requests, attended);
+    }
+}
+
+static void tcp_cancel(struct slice *slice, int32_t status) {
+    lane_cancel(slice->lane, &slice->wire, status);
+}
+
+static const char *tcp_unavailable(void) {
+    return NULL;
+}
+
+const struct transport_ops transport_tcp = {
+    .name = "tcp",
+    .cost = 100,
+    .sliced = true,
+    .unavailable = tcp_unavailable,
+    .open = tcp_open,
+    .close = tcp_close,
+    .connect = tcp_connect,
+    .disconnect = tcp_disconnect,
+    .submit = tcp_submit,
+    .cancel = tcp_cancel,
+};
