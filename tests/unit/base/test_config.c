@@ -83,6 +83,7 @@ static void every_malformed_number_is_refused_with_the_variable_and_its_limits(v
                                      "\xd9\xa2",
                                      "18446744073709551616",
                                      "18446744073709551618",
+                                     "18446744073709551620",
                                      "99999999999999999999999999999999999999999999999999"};
     uint64_t value = 42;
 
