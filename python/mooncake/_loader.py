@@ -58,13 +58,13 @@ def _find_system() -> str:
     return path
 
 
-def _check(lib: Any, where: str, path: str) -> Any:
+def _check(ffi: Any, lib: Any, where: str, path: str) -> Any:
     """The library, if its interface fits; else the ImportError that says what was needed and found."""
     import mooncake
 
     try:
-        found_number = lib.mc_api_version()
-    except AttributeError:
+        found_number: int = lib.mc_api_version()
+    except (AttributeError, ffi.error):
         words = f"mooncake: {path} ({where}) is not libmooncake: it has no mc_api_version"
         raise ImportError(words, path=path) from None
     found = Version(found_number >> 16, found_number & 0xFFFF)
@@ -88,7 +88,7 @@ def load(ffi: Any) -> Any:
         if not os.path.isabs(named):
             raise ImportError(f"mooncake: {VARIABLE} must be an absolute path, not {named!r}")
         try:
-            return _check(ffi.dlopen(named), VARIABLE, named)
+            return _check(ffi, ffi.dlopen(named), VARIABLE, named)
         except OSError as error:
             words = f"mooncake: {VARIABLE} names a library that can't be loaded: {error}"
             raise ImportError(words, path=named) from None
@@ -107,7 +107,7 @@ def load(ffi: Any) -> Any:
         except (ImportError, OSError, AttributeError) as error:
             tried.append(f"  {where}: {error}")
             continue
-        return _check(lib, where, path)
+        return _check(ffi, lib, where, path)
     raise ImportError(
         f"mooncake: the native library {SONAME} was not found. Tried, in this order:\n"
         f"  {VARIABLE}: not set\n" + "\n".join(tried) + "\n"

@@ -23,13 +23,12 @@ SLICE_NS = 50_000_000
 """The longest that a call stays in C: between two slices Python handles signals, so that Ctrl-C is heard."""
 
 _FOREVER: int = lib.MC_FOREVER
+_ERROR_HEAD = (ffi.sizeof("struct mc_error"),)
 
 
 def new_error() -> Any:
     """A struct mc_error for the library to fill."""
-    error = ffi.new("struct mc_error *")
-    error.struct_size = ffi.sizeof("struct mc_error")
-    return error
+    return ffi.new("struct mc_error *", _ERROR_HEAD)
 
 
 def check(status: int, error: Any = None) -> int:

@@ -78,7 +78,7 @@ def _parse(path: object, number: int, line: bytes, earliest: int) -> Request:
     fields = cast("dict[str, Any]", row)
     values: list[int] = []
     for name in ("timestamp", "input_length", "output_length"):
-        value = fields.get(name)
+        value: Any = fields.get(name)
         if not _is_count(value):
             raise TraceError(path, number, f"{name} must be a whole number, 0 or more, not {value!r:.40}")
         values.append(value)

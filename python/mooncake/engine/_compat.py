@@ -8,6 +8,7 @@ for the time of the call. Safe to use from many threads.
 
 from __future__ import annotations
 
+import os
 import threading
 from array import array
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from .._native import PENDING, ffi, lib
 from ._batch import Batch
 from ._engine import Access, Engine, Peer
 from ._memory import Memory, load_bytes, store_bytes
-from ._requests import pack_columns, words
+from ._requests import pack_columns, pack_one, words
 
 __all__ = ["TransferEngine", "TransferNotify", "TransferOpcode"]
 
@@ -124,6 +125,9 @@ class _Flight:
             except MooncakeError as error:
                 _log("warning", "a buffer that was registered for one call stays registered: %s", error)
 
+    def __del__(self) -> None:
+        self.close()
+
 
 class TransferEngine:
     """One-sided reads and writes between the registered memory of processes, by host:port and address.
@@ -147,7 +151,8 @@ class TransferEngine:
 
         local_hostname: the host or host:port to listen on; a port that is taken or left out becomes any free one (see
         get_rpc_port). metadata_server: "P2PHANDSHAKE". protocol: "tcp" or "shm" restricts the paths to it; anything
-        else takes the best there is. device_name: not used by these paths.
+        else takes the best there is. MC_FORCE_TCP in the environment, whatever its value, stands for "tcp".
+        device_name: not used by these paths.
         """
         return self.initialize_ext(local_hostname, metadata_server, protocol, device_name, "")
 
@@ -166,6 +171,8 @@ class TransferEngine:
         if metadata_server != "P2PHANDSHAKE":
             _log("warning", "initialize: metadata server %r is not supported, only P2PHANDSHAKE", metadata_server)
             return -1
+        if "MC_FORCE_TCP" in os.environ:
+            protocol = "tcp"
         chosen = protocol if protocol in ("tcp", "shm") else None
         if chosen is None:
             _log("info", "protocol %r: the best path to each peer is taken", protocol)
@@ -469,7 +476,7 @@ class TransferEngine:
         """The opened peer of that name. Called without the lock: opening may take seconds."""
         peer = self._peers.get(target)
         if peer is None:
-            opened = self.get_engine().open(target)
+            opened = self._running().open(target)
             with self._lock:
                 peer = self._peers.setdefault(target, opened)
             if peer is not opened:
@@ -486,8 +493,12 @@ class TransferEngine:
     def _start(self, target: str, opcode: int, local: array[int], remote: array[int], length: array[int]) -> _Flight:
         """Submits one batch; nothing was begun if it raises."""
         peer = self._peer(target)
-        engine = self.get_engine()
-        packed = pack_columns(peer.id, opcode, local, remote, length)
+        engine = self._running()
+        packed = (
+            pack_columns(peer.id, opcode, local, remote, length)
+            if len(local) != 1
+            else pack_one(peer.id, opcode, local[0], remote[0], length[0])
+        )
         flight = _Flight(engine, target, peer, len(local))
         try:
             try:
@@ -598,6 +609,13 @@ class TransferEngine:
             return True
         _log("warning", "transfer: %d buffers, %d peer buffers, %d lengths", len(local), len(remote), len(length))
         return False
+
+    def _running(self) -> Engine:
+        """The engine, for a call that found it open; another thread may have closed it since."""
+        engine = self._engine
+        if engine is None:
+            raise error_for(lib.MC_ERR_CLOSED)
+        return engine
 
     def _not_open(self, what: str) -> int:
         _log("warning", "%s: the engine is not initialised", what)

@@ -1,0 +1,271 @@
+"""Engine, Peer, Batch, Queue and Memory over each path."""
+
+from __future__ import annotations
+
+import random
+import select
+import threading
+from typing import Any
+
+import pytest
+
+from mooncake import errors
+from mooncake.engine import READ, WRITE, Access, Batch, Engine, Memory, Peer, Queue, Request, alloc
+
+DATA = random.Random(1).randbytes(300_000)
+
+
+def test_a_write_is_there_when_it_returns(there: Any, peer: Peer, memory: Memory) -> None:
+    memory.view[: len(DATA)] = DATA
+    peer.write(memory, there.base + 5, len(DATA))
+    assert there.read(5, len(DATA)) == DATA
+    assert there.read(0, 5) == bytes(5)
+    assert there.read(5 + len(DATA), 5) == bytes(5)
+
+
+def test_a_read_brings_what_is_there(there: Any, peer: Peer, memory: Memory) -> None:
+    there.write(7, DATA)
+    peer.read(memory, there.base + 7, len(DATA))
+    assert memory.view[: len(DATA)] == DATA
+    assert not any(memory.view[len(DATA) :])
+
+
+def test_any_registered_buffer_is_a_local_end(engine: Engine, there: Any, peer: Peer) -> None:
+    source, target = bytearray(DATA), bytearray(len(DATA))
+    with engine.register(source, access=Access.NONE), engine.register(target, access=Access.NONE):
+        peer.write(source, there.base)
+        peer.read(target, there.base)
+        peer.read(memoryview(target)[100:200], there.base)
+        with pytest.raises(BufferError):
+            source.append(1)  # pinned while it is registered
+    assert target[:100] == DATA[:100]
+    assert target[100:200] == DATA[:100]
+    assert target[200:] == DATA[200:]
+    source.append(1)
+
+
+def test_a_batch_of_requests_completes_as_a_whole(engine: Engine, there: Any, peer: Peer, memory: Memory) -> None:
+    memory.view[:4] = b"abcd"
+    requests = [Request(peer, WRITE, memory.address + k, there.base + 10 * k, 1) for k in range(4)]
+    with engine.submit([*requests, Request(peer, WRITE, memory, there.base, 0)], context="mine") as batch:
+        assert len(batch) == 5
+        assert batch.context == "mine"
+        assert batch.wait(10)
+        assert {row.state for row in batch.status()} == {"completed"}
+        assert [row.bytes for row in batch.status()] == [1, 1, 1, 1, 0]
+    assert [there.read(10 * k, 1) for k in range(4)] == [b"a", b"b", b"c", b"d"]
+
+
+def test_columns_are_a_batch(there: Any, peer: Peer, memory: Memory) -> None:
+    count, size = 500, 64
+    memory.view[: count * size] = DATA[: count * size]
+    order = list(range(count))
+    random.Random(2).shuffle(order)
+    local = [memory.address + size * k for k in range(count)]
+    remote = [there.base + size * place for place in order]
+    with peer.submit(WRITE, local, remote, [size] * count) as batch:
+        assert batch.wait()
+    got = there.read(0, count * size)
+    assert all(got[size * place :][:size] == DATA[size * k :][:size] for k, place in enumerate(order))
+    with peer.submit(READ, local, remote[::-1], [size] * count) as batch:
+        assert batch.wait()
+    assert memory.view[:size] == DATA[(count - 1) * size : count * size]
+
+
+def test_done_batches_appear_in_a_queue(engine: Engine, there: Any, peer: Peer, memory: Memory) -> None:
+    with Queue() as queue:
+        assert queue.reap() == []
+        waiting: set[Batch] = {
+            peer.submit(WRITE, [memory.address], [there.base], [1000], queue=queue, context=k) for k in range(20)
+        }
+        while waiting:
+            assert select.select([queue], [], [], 10)[0]
+            for done in queue.reap(7):
+                assert done.error is None
+                assert done.failed == 0
+                waiting.remove(done.batch)
+                done.batch.close()
+        bad = engine.submit([Request(peer, WRITE, memory, there.base + (1 << 40), 8)], queue=queue)
+        with pytest.raises(errors.Busy):
+            queue.close()
+        (done,) = queue.reap(timeout=10)
+        assert done.batch is bad
+        assert isinstance(done.error, errors.NotRegistered)
+        assert done.failed == 1
+        bad.close()
+
+
+def test_a_range_that_is_not_lent_is_out_of_reach(there: Any, peer: Peer, memory: Memory) -> None:
+    for remote in (there.base + there.size, there.base + there.size - 7, there.base - 1, 0, 2**64 - 8):
+        for move in (peer.read, peer.write):
+            with pytest.raises(errors.NotRegistered):
+                move(memory, remote, 8)
+
+
+def test_rights_are_kept(engine: Engine, path: str, spawn: Any, memory: Memory) -> None:
+    with (
+        Engine("127.0.0.1", protocol=None if path == "self" else path) as other,
+        alloc(4096) as readable,
+        alloc(4096) as writable,
+        other.register(readable, access=Access.READ),
+        other.register(writable, access=Access.WRITE),
+        engine.open(other.address) as peer,
+    ):
+        peer.read(memory, readable.address, 8)
+        peer.write(memory, writable.address, 8)
+        with pytest.raises(errors.AccessDenied):
+            peer.write(memory, readable.address, 8)
+        with pytest.raises(errors.AccessDenied):
+            peer.read(memory, writable.address, 8)
+
+
+def test_a_guard_that_differs_stops_the_transfer(there: Any, peer: Peer, memory: Memory) -> None:
+    there.write(0, (77).to_bytes(8, "little"))
+    memory.view[:4] = b"data"
+    peer.write(memory, there.base + 64, 4, guard=(there.base, 77))
+    assert there.read(64, 4) == b"data"
+    with pytest.raises(errors.GuardMismatch):
+        peer.write(memory, there.base + 128, 4, guard=(there.base, 78))
+    assert there.read(128, 4) == bytes(4)
+
+
+def test_notifications_arrive_in_order_with_their_sender(engine: Engine, path: str, there: Any, peer: Peer) -> None:
+    assert engine.receive() is None
+    if path == "self":
+        peer.notify("name", b"\x00\xff")
+        peer.notify(b"", "")
+        assert engine.receive(10) == (engine.address, b"name", b"\x00\xff")
+        assert engine.receive(10) == (engine.address, b"", b"")
+    else:
+        peer.notify("name", "words")
+        assert there.ask("receive", 10) == [engine.address, "name", "words"]
+        there.ask("notify", engine.address, "back", "ü")
+        assert engine.receive(10) == (there.address, b"back", "ü".encode())
+    with pytest.raises(errors.TooLarge):
+        peer.notify("x" * 40000, "y" * 40000)
+
+
+def test_the_path_is_the_one_that_was_asked_for(path: str, peer: Peer) -> None:
+    usable = [row["transport"] for row in peer.explain() if row["usable"]]
+    assert usable[0] == path
+    assert all(row["usable"] or row["reason"] for row in peer.explain())
+
+
+def test_a_peer_gives_a_sign_of_life(peer: Peer) -> None:
+    peer.probe()
+
+
+def test_a_restarted_peer_is_stale_and_a_killed_one_is_lost(
+    engine: Engine, path: str, spawn: Any, memory: Memory
+) -> None:
+    if path == "self":
+        pytest.skip("an engine does not outlive its process")
+    first = spawn(path)
+    with engine.open(first.address) as peer:
+        peer.read(memory, first.base, 8)
+        first.end()
+        with pytest.raises((errors.ConnectionLost, errors.Unreachable, errors.StalePeer)):
+            peer.read(memory, first.base, 8, timeout=10)
+        second = spawn(path, listen=first.address)
+        assert second.address == first.address
+        with pytest.raises(errors.StalePeer):
+            peer.read(memory, second.base, 8, timeout=10)
+        with engine.open(second.address) as fresh:
+            fresh.read(memory, second.base, 8)
+
+
+def test_memory_is_zeroed_and_refuses_to_go_while_it_is_in_use(engine: Engine) -> None:
+    memory = alloc(10_000)
+    assert len(memory) == memory.size == 10_000
+    assert memory.address % 4096 == 0
+    assert not any(memory.view)
+    view = memory.view
+    with pytest.raises(BufferError):
+        memory.free()
+    view.release()
+    del view
+    with engine.register(memory):
+        with pytest.raises(errors.Busy):
+            memory.free()
+        memory.view[0] = 1
+    memory.free()
+    memory.free()
+    with pytest.raises(ValueError, match="freed"):
+        _ = memory.view
+
+
+def test_a_view_keeps_the_pages_of_forgotten_memory() -> None:
+    view = alloc(1 << 20).view
+    view[-1] = 7
+    assert view[-1] == 7
+
+
+def test_registration_counts_and_overlaps_are_refused(engine: Engine) -> None:
+    with alloc(8192) as memory:
+        region = engine.register(memory)
+        again = engine.register(memory)
+        with pytest.raises(errors.Overlap):
+            engine.register(memory.address + 4096, 4096)
+        with pytest.raises(errors.Overlap):
+            engine.register(memory, access=Access.READ)
+        region.unregister()
+        region.unregister()
+        with pytest.raises(errors.Busy):
+            memory.free()
+        again.unregister()
+        with pytest.raises(errors.NotRegistered):
+            engine.unregister_range(memory.address)
+
+
+def test_many_threads_share_an_engine(there: Any, peer: Peer, memory: Memory) -> None:
+    failures: list[BaseException] = []
+    size = 4096
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(50):
+                local, remote = memory.address + number * 2 * size, there.base + number * size
+                memory.view[number * 2 * size : number * 2 * size + size] = bytes([number * 50 + turn & 255]) * size
+                peer.write(local, remote, size)
+                peer.read(local + size, remote, size)
+                start = number * 2 * size
+                assert memory.view[start : start + size] == memory.view[start + size : start + 2 * size]
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_forgotten_batch_leaves_its_buffer_quiet(there: Any, peer: Peer, engine: Engine) -> None:
+    buffer = bytearray(1 << 20)
+    with engine.register(buffer, access=Access.NONE):
+        engine.submit([Request(peer, READ, buffer, there.base)])
+        before = bytes(buffer)
+        assert bytes(buffer) == before
+
+
+def test_a_closed_engine_says_so(there: Any, path: str) -> None:
+    engine = Engine("127.0.0.1")
+    assert not engine.closed
+    peer, memory = engine.open(there.address), alloc(4096)
+    engine.register(memory)
+    engine.close()
+    engine.close()
+    assert engine.closed
+    wrong = (errors.Closed, errors.InvalidHandle)
+    with pytest.raises(wrong):
+        _ = engine.address
+    with pytest.raises(wrong):
+        peer.read(memory.address, there.base, 8)
+    with pytest.raises(wrong):
+        engine.register(memory)
+    with pytest.raises(wrong):
+        engine.open(there.address)
+    with pytest.raises(wrong):
+        engine.receive()
+    memory.free()

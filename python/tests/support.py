@@ -1,0 +1,82 @@
+"""What the tests share: paths, a compiler, and the other process of a transfer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PYTHON = Path(__file__).resolve().parent.parent
+INCLUDE = PYTHON.parent / "include"
+PEER = Path(__file__).resolve().parent / "peer.py"
+
+
+class OtherProcess:
+    """An engine in a process of its own (peer.py), with `size` bytes of memory at `base`."""
+
+    def __init__(self, protocol: str, *, size: int = 1 << 20, listen: str = "127.0.0.1") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(PEER), protocol, str(size), listen],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.size = size
+        self.address, self.base = self._answer()
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the other process has ended"
+        return json.loads(line)
+
+    def ask(self, *words: Any) -> Any:
+        """Has the process do something; see peer.py."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes.fromhex(self.ask("read", offset, length))
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.ask("write", offset, data.hex())
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class SameProcess:
+    """The same, played by an engine of this process that is its own peer."""
+
+    def __init__(self, engine: Any, size: int = 1 << 20) -> None:
+        from mooncake.engine import alloc
+
+        self.size = size
+        self.address = engine.address
+        self._memory = alloc(size)
+        self._region = engine.register(self._memory)
+        self.base = self._memory.address
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(self._memory.view[offset : offset + length])
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._memory.view[offset : offset + len(data)] = data
+
+    def end(self) -> None:
+        self._region.unregister()
+        self._memory.free()
+
+
+def compile_library(folder: Path, source: str, name: str = "libmooncake.so.1") -> Path:
+    """A shared library from C source."""
+    code = folder / "library.c"
+    code.write_text(source)
+    library = folder / name
+    subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", library, code], check=True)
+    return library
