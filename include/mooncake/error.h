@@ -10,35 +10,35 @@
 #include <mooncake/types.h>
 
 /* X(name, code, retryable, python exception base, text) */
-#define MC_STATUS_TABLE(X)                                                                                     \
-    X(OK, 0, 0, "", "success")                                                                                 \
-    X(ERR_INTERNAL, -1, 0, "RuntimeError", "internal error")                                                   \
-    X(ERR_INVALID_ARGUMENT, -600, 0, "ValueError", "invalid argument")                                         \
-    X(ERR_CHECKSUM_MISMATCH, -801, 1, "OSError", "checksum mismatch")                                          \
-    X(ERR_NOT_SUPPORTED, -1012, 0, "NotImplementedError", "not supported")                                     \
-    X(ERR_NO_MEMORY, -2000, 1, "MemoryError", "out of memory")                                                 \
-    X(ERR_SYSTEM, -2001, 0, "OSError", "a system call failed")                                                 \
-    X(ERR_INVALID_HANDLE, -2002, 0, "ValueError", "invalid or stale handle")                                   \
-    X(ERR_CLOSED, -2003, 0, "ValueError", "closed, or being closed")                                           \
-    X(ERR_BUSY, -2004, 1, "RuntimeError", "still in use")                                                      \
-    X(ERR_TOO_MANY, -2005, 1, "RuntimeError", "too many objects of this kind")                                 \
-    X(ERR_PENDING, -2006, 1, "RuntimeError", "not finished yet")                                               \
-    X(ERR_TIMEOUT, -2007, 1, "TimeoutError", "deadline passed")                                                \
-    X(ERR_CANCELLED, -2008, 0, "RuntimeError", "cancelled")                                                    \
-    X(ERR_NOT_REGISTERED, -2009, 0, "ValueError", "address range is not in registered memory")                 \
-    X(ERR_OVERLAP, -2010, 0, "ValueError", "address range overlaps a registered one")                          \
-    X(ERR_ACCESS_DENIED, -2011, 0, "PermissionError", "access rights forbid it")                               \
-    X(ERR_UNREACHABLE, -2012, 1, "ConnectionError", "no engine answers at the address")                        \
-    X(ERR_CONNECTION_LOST, -2013, 1, "ConnectionError", "connection lost")                                     \
-    X(ERR_STALE_PEER, -2014, 0, "ConnectionError", "the peer was restarted since it was opened")               \
-    X(ERR_GUARD_MISMATCH, -2015, 0, "RuntimeError", "guard value differs")                                     \
-    X(ERR_PROTOCOL, -2016, 0, "ConnectionError", "the peer broke the protocol")                                \
-    X(ERR_VERSION, -2017, 0, "ConnectionError", "no common protocol or interface version")                     \
-    X(ERR_AUTHENTICATION, -2018, 0, "PermissionError", "the cluster keys differ")                              \
-    X(ERR_ADDRESS, -2019, 0, "ValueError", "malformed address")                                                \
-    X(ERR_NAME_NOT_FOUND, -2020, 1, "ConnectionError", "host name not found")                                  \
-    X(ERR_FORKED, -2021, 0, "RuntimeError", "handle of the parent process used after fork")                    \
-    X(ERR_TOO_LARGE, -2022, 0, "ValueError", "too large")                                                      \
+#define MC_STATUS_TABLE(X)                                                                       \
+    X(OK, 0, 0, "", "success")                                                                   \
+    X(ERR_INTERNAL, -1, 0, "RuntimeError", "internal error")                                     \
+    X(ERR_INVALID_ARGUMENT, -600, 0, "ValueError", "invalid argument")                           \
+    X(ERR_CHECKSUM_MISMATCH, -801, 1, "OSError", "checksum mismatch")                            \
+    X(ERR_NOT_SUPPORTED, -1012, 0, "NotImplementedError", "not supported")                       \
+    X(ERR_NO_MEMORY, -2000, 1, "MemoryError", "out of memory")                                   \
+    X(ERR_SYSTEM, -2001, 0, "OSError", "a system call failed")                                   \
+    X(ERR_INVALID_HANDLE, -2002, 0, "ValueError", "invalid or stale handle")                     \
+    X(ERR_CLOSED, -2003, 0, "ValueError", "closed, or being closed")                             \
+    X(ERR_BUSY, -2004, 1, "RuntimeError", "still in use")                                        \
+    X(ERR_TOO_MANY, -2005, 1, "RuntimeError", "too many objects of this kind")                   \
+    X(ERR_PENDING, -2006, 1, "RuntimeError", "not finished yet")                                 \
+    X(ERR_TIMEOUT, -2007, 1, "TimeoutError", "deadline passed")                                  \
+    X(ERR_CANCELLED, -2008, 0, "RuntimeError", "cancelled")                                      \
+    X(ERR_NOT_REGISTERED, -2009, 0, "ValueError", "address range is not in registered memory")   \
+    X(ERR_OVERLAP, -2010, 0, "ValueError", "address range overlaps a registered one")            \
+    X(ERR_ACCESS_DENIED, -2011, 0, "PermissionError", "access rights forbid it")                 \
+    X(ERR_UNREACHABLE, -2012, 1, "ConnectionError", "no engine answers at the address")          \
+    X(ERR_CONNECTION_LOST, -2013, 1, "ConnectionError", "connection lost")                       \
+    X(ERR_STALE_PEER, -2014, 0, "ConnectionError", "the peer was restarted since it was opened") \
+    X(ERR_GUARD_MISMATCH, -2015, 0, "RuntimeError", "guard value differs")                       \
+    X(ERR_PROTOCOL, -2016, 0, "ConnectionError", "the peer broke the protocol")                  \
+    X(ERR_VERSION, -2017, 0, "ConnectionError", "no common protocol or interface version")       \
+    X(ERR_AUTHENTICATION, -2018, 0, "PermissionError", "the cluster keys differ")                \
+    X(ERR_ADDRESS, -2019, 0, "ValueError", "malformed address")                                  \
+    X(ERR_NAME_NOT_FOUND, -2020, 1, "ConnectionError", "host name not found")                    \
+    X(ERR_FORKED, -2021, 0, "RuntimeError", "handle of the parent process used after fork")      \
+    X(ERR_TOO_LARGE, -2022, 0, "ValueError", "too large")                                        \
     X(ERR_QUEUE_FULL, -2023, 1, "RuntimeError", "the receiver's queue is full")
 
 enum mc_status_code {

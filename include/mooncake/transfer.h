@@ -2,8 +2,8 @@
  *
  * An engine listens at one address; its registered memory can be read and written by peers, as far as each region's
  * access rights allow. Both ends of a transfer are registered memory: the local one of this engine, the remote one of
- * the peer, named by the peer's own virtual address. The path (in the same engine, shared memory, TCP) is chosen by cost
- * for each request.
+ * the peer, named by the peer's own virtual address. The path (in the same engine, shared memory, TCP) is chosen by
+ * cost for each request.
  *
  * Each request reaches exactly one terminal state, once; from then on nothing touches the caller's buffer. A WRITE is
  * COMPLETED when the target has applied it.
@@ -39,8 +39,9 @@ MC_BEGIN_DECLS
  * key without libcrypto). */
 MC_API int32_t mc_engine_open(const struct mc_engine_options *options, mc_engine **ret_engine, struct mc_error *error);
 
-/* Cancels what is in flight, waits for calls in progress, closes all peers and frees the engine. Batches remain readable until freed.
- * MC_ERR_BUSY, with the engine still open, if a peer's copy into a region does not end within a second. */
+/* Cancels what is in flight, waits for calls in progress, closes all peers and frees the engine. Batches remain
+ * readable until freed. MC_ERR_BUSY, with the engine still open, if a peer's copy into a region does not end within a
+ * second. */
 MC_API int32_t mc_engine_close(mc_engine *engine);
 
 /* The address at which peers open this engine, "host:port"; written and returned as by mc_capabilities. */
@@ -51,9 +52,9 @@ MC_API int32_t mc_engine_incarnation(mc_engine *engine, uint8_t ret_incarnation[
 
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
 
-/* Allocates host memory that other processes of this host can map (a sealed memfd), zeroed and faulted in; page-aligned,
- * at least `size` bytes. Stores an id and the address. Needs no engine. MC_ERR_INVALID_ARGUMENT for size 0,
- * MC_ERR_NO_MEMORY. */
+/* Allocates host memory that other processes of this host can map (a sealed memfd), zeroed and faulted in;
+ * page-aligned, at least `size` bytes. Stores an id and the address. Needs no engine. MC_ERR_INVALID_ARGUMENT for size
+ * 0, MC_ERR_NO_MEMORY. */
 MC_API int32_t mc_memory_alloc(uint64_t size, uint64_t *ret_memory, void **ret_address, struct mc_error *error);
 
 /* MC_ERR_BUSY while an engine has part of it registered. */
@@ -76,15 +77,16 @@ MC_API int32_t mc_engine_unregister(mc_engine *engine, void *address, struct mc_
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------ */
 
-/* Connects to the engine at `address` ("host:port") and stores a peer id, which stands for that incarnation for ever: if
- * the process there is restarted, requests answer MC_ERR_STALE_PEER. Waits at most the engine's connect timeout.
+/* Connects to the engine at `address` ("host:port") and stores a peer id, which stands for that incarnation for ever:
+ * if the process there is restarted, requests answer MC_ERR_STALE_PEER. Waits at most the engine's connect timeout.
  * MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, MC_ERR_VERSION, MC_ERR_PROTOCOL. */
 MC_API int32_t mc_peer_open(mc_engine *engine, const char *address, uint64_t *ret_peer, struct mc_error *error);
 
 /* Releases the id; batches in flight go on. */
 MC_API int32_t mc_peer_close(uint64_t peer);
 
-/* Asks the peer for a sign of life. MC_OK, MC_ERR_TIMEOUT, MC_ERR_STALE_PEER, MC_ERR_UNREACHABLE, MC_ERR_CONNECTION_LOST. */
+/* Asks the peer for a sign of life. MC_OK, MC_ERR_TIMEOUT, MC_ERR_STALE_PEER, MC_ERR_UNREACHABLE,
+ * MC_ERR_CONNECTION_LOST. */
 MC_API int32_t mc_peer_probe(uint64_t peer, uint64_t timeout_ns, struct mc_error *error);
 
 /* Which paths lead to the peer and why the others don't, cheapest first, as JSON: [{"transport":"self","cost":0,
@@ -117,14 +119,15 @@ struct mc_request {
 #define MC_STATE_TIMEOUT 5u
 #define MC_STATE_FAILED 6u
 
-#define MC_STATUS_INDETERMINATE 1u /* a WRITE that did not complete: the remote range holds old, new or mixed bytes, and
-                                      bytes already sent may still arrive there */
+/* On a WRITE that did not complete: the remote range holds old, new or mixed bytes, and bytes that were already sent
+ * may still arrive there. */
+#define MC_STATUS_INDETERMINATE 1u
 
 struct mc_request_status {
-    uint32_t state;  /* MC_STATE_* */
-    int32_t status;  /* MC_OK when completed, MC_ERR_PENDING while pending, else why not */
-    uint64_t bytes;  /* moved so far; `length` when completed */
-    uint32_t flags;  /* MC_STATUS_* */
+    uint32_t state; /* MC_STATE_* */
+    int32_t status; /* MC_OK when completed, MC_ERR_PENDING while pending, else why not */
+    uint64_t bytes; /* moved so far; `length` when completed */
+    uint32_t flags; /* MC_STATUS_* */
     uint32_t reserved;
 };
 
@@ -142,22 +145,23 @@ struct mc_batch_options {
 MC_API int32_t mc_batch_submit(mc_engine *engine, const struct mc_request *requests, size_t count, size_t stride,
                                const struct mc_batch_options *options, uint64_t *ret_batch, struct mc_error *error);
 
-/* Waits at most `timeout_ns` (0: only looks) until all requests are terminal, driving the transfer meanwhile. MC_OK if all
- * completed, MC_ERR_PENDING if the time ran out, else the status of the first request that did not complete. */
+/* Waits at most `timeout_ns` (0: only looks) until all requests are terminal, driving the transfer meanwhile. MC_OK if
+ * all completed, MC_ERR_PENDING if the time ran out, else the status of the first request that did not complete. */
 MC_API int32_t mc_batch_wait(uint64_t batch, uint64_t timeout_ns);
 
 /* The states of requests [first, first + count) of the batch. */
 MC_API int32_t mc_batch_status(uint64_t batch, size_t first, struct mc_request_status *statuses, size_t count,
                                size_t stride);
 
-/* Ends all requests that aren't terminal as CANCELLED. On return the whole batch is terminal and its buffers are quiet. */
+/* Ends all requests that aren't terminal as CANCELLED. On return the whole batch is terminal and its buffers are quiet.
+ */
 MC_API int32_t mc_batch_cancel(uint64_t batch);
 
 /* Releases the id of a terminal batch; MC_ERR_BUSY while a request is pending. */
 MC_API int32_t mc_batch_free(uint64_t batch);
 
-/* Submit, wait and free in one, driven by the calling thread. Returns when all are terminal: MC_OK, or the status of the
- * first that did not complete. `timeout_ns` as in mc_batch_options. */
+/* Submit, wait and free in one, driven by the calling thread. Returns when all are terminal: MC_OK, or the status of
+ * the first that did not complete. `timeout_ns` as in mc_batch_options. */
 MC_API int32_t mc_engine_transfer(mc_engine *engine, const struct mc_request *requests, size_t count, size_t stride,
                                   uint64_t timeout_ns, struct mc_error *error);
 
@@ -169,8 +173,8 @@ MC_API int32_t mc_peer_write(uint64_t peer, const void *local, uint64_t remote, 
 
 /* ---- Notifications ---------------------------------------------------------------------------------------------- */
 
-/* A received notification: three byte strings, each followed by a NUL that its length doesn't count. Owned by the caller
- * until mc_notification_free. */
+/* A received notification: three byte strings, each followed by a NUL that its length doesn't count. Owned by the
+ * caller until mc_notification_free. */
 struct mc_notification {
     const char *sender; /* the sending engine's address, "host:port" */
     const char *name;

@@ -1,7 +1,7 @@
 /* allocator/host_memory.c - a list of sealed memfds.
  *
- * Owns: the list, under `lock`, which is held over fork. A memory object owns its descriptor and mapping; it is freed when its id
- * is, which needs that nobody holds it.
+ * Owns: the list, under `lock`, which is held over fork. A memory object owns its descriptor and mapping; it is freed
+ * when its id is, which needs that nobody holds it.
  */
 #include "allocator/host_memory.h"
 
@@ -50,7 +50,8 @@ int32_t host_memory_alloc(uint64_t size, uint64_t *ret_id, void **ret_address, s
     if (size == 0)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "no memory of 0 bytes");
     if (rounded == 0)
-        return status_set(error, MC_ERR_NO_MEMORY, 0, "%llu bytes are more than there can be", (unsigned long long)size);
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "%llu bytes are more than there can be",
+                          (unsigned long long)size);
     memory = calloc(1, sizeof(*memory));
     if (memory == NULL)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");

@@ -14,8 +14,8 @@ static int32_t check_requests(const struct mc_request *requests, size_t count, s
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a batch has 1 to %u requests, not %zu", REQUESTS_MAX,
                           requests == NULL ? (size_t)0 : count);
     if (stride < sizeof(*requests) || stride % sizeof(uint64_t) != 0 || stride > SIZE_MAX / count)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "the stride is %zu: at least %zu, and a multiple of 8", stride,
-                          sizeof(*requests));
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "the stride is %zu: at least %zu, and a multiple of 8",
+                          stride, sizeof(*requests));
     return MC_OK;
 }
 

@@ -1,4 +1,5 @@
-/* api/engine.c - the public calls of transfer.h on engines, memory, peers and notifications: they check and call inward. */
+/* api/engine.c - the public calls of transfer.h on engines, memory, peers and notifications: they check and call
+ * inward. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,8 +121,8 @@ int32_t mc_engine_register(mc_engine *handle, void *address, uint64_t length, co
     if ((access & ~(MC_REMOTE_READ | MC_REMOTE_WRITE)) != 0)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown access rights 0x%x", access);
     if (!is_host_location(location))
-        return status_set(error, MC_ERR_NOT_SUPPORTED, 0, "no memory at \"%.64s\" can be registered here, only \"*\" and \"cpu:N\"",
-                          location);
+        return status_set(error, MC_ERR_NOT_SUPPORTED, 0,
+                          "no memory at \"%.64s\" can be registered here, only \"*\" and \"cpu:N\"", location);
     status = engine_call_begin(handle, &engine, error);
     if (status != MC_OK)
         return status;
@@ -136,7 +137,8 @@ int32_t mc_engine_unregister(mc_engine *handle, void *address, struct mc_error *
 
     if (status != MC_OK)
         return status;
-    status = registry_remove(engine->registry, (uint64_t)(uintptr_t)address, clock_after(clock_now(), UNREGISTER_TIME), error);
+    status = registry_remove(engine->registry, (uint64_t)(uintptr_t)address, clock_after(clock_now(), UNREGISTER_TIME),
+                             error);
     engine_call_end(engine);
     return status;
 }

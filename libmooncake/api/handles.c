@@ -107,7 +107,8 @@ int32_t options_take(void *options, size_t size, size_t minimum, const void *giv
     for (size_t i = size; i < given_size; i++)
         if (bytes[i] != 0)
             return status_set(error, MC_ERR_INVALID_ARGUMENT, 0,
-                              "the options use fields that this library (%zu bytes of %u) doesn't know", size, given_size);
+                              "the options use fields that this library (%zu bytes of %u) doesn't know", size,
+                              given_size);
     memcpy(options, given, given_size < size ? given_size : size);
     return MC_OK;
 }

@@ -1,6 +1,7 @@
 /* api/handles.h - from what users hold to what it stands for, and back.
  *
- * Each `_begin` that returns MC_OK has taken a reference on the object and entered its engine; the matching `_end` gives both back.
+ * Each `_begin` that returns MC_OK has taken a reference on the object and entered its engine; the matching `_end`
+ * gives both back.
  */
 #ifndef MC_API_HANDLES_H
 #define MC_API_HANDLES_H
@@ -27,8 +28,8 @@ void batch_call_end(struct batch *batch, bool open);
 int32_t queue_call_begin(mc_queue *handle, struct queue **ret_queue);
 void queue_call_end(struct queue *queue);
 
-/* Copies an option struct of the caller's size into one of today's: what the caller doesn't know is zero, and what we don't know
- * must be. `minimum`: its size in the first release. MC_ERR_INVALID_ARGUMENT. */
+/* Copies an option struct of the caller's size into one of today's: what the caller doesn't know is zero, and what we
+ * don't know must be. `minimum`: its size in the first release. MC_ERR_INVALID_ARGUMENT. */
 int32_t options_take(void *options, size_t size, size_t minimum, const void *given, struct mc_error *error);
 
 #endif

@@ -1,8 +1,8 @@
 /* log.c - the log hook and the default one, which writes to stderr at a bounded rate.
  *
  * Owns: the process-wide level, hook and rate window.
- * Threads: any. `lock` is held while a hook runs, so that a replaced hook is no longer running; it is the innermost lock of
- * the library, and is held over fork. The level is atomic, so that a line that isn't wanted costs one load.
+ * Threads: any. `lock` is held while a hook runs, so that a replaced hook is no longer running; it is the innermost
+ * lock of the library, and is held over fork. The level is atomic, so that a line that isn't wanted costs one load.
  */
 #include "base/log.h"
 
@@ -125,7 +125,8 @@ static void unlock_after_fork(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Locks are taken for a fork in the reverse order of registration: this one, which is the innermost, comes first here. */
+/* Locks are taken for a fork in the reverse order of registration: this one, which is the innermost, comes first here.
+ */
 __attribute__((constructor(101))) static void log_init(void) {
     (void)pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
 }

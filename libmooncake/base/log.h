@@ -7,7 +7,8 @@
 /* Formats a line and hands it to the hook if the level is enabled. Any thread. */
 __attribute__((format(printf, 2, 3))) void log_line(int32_t level, const char *format, ...);
 
-/* Sets level and hook (NULL: the default one); on return the former hook is no longer running. The level must be valid. */
+/* Sets level and hook (NULL: the default one); on return the former hook is no longer running. The level must be valid.
+ */
 void log_set(int32_t level, mc_log_hook hook, void *context);
 
 #define log_warning(...) log_line(MC_LOG_WARNING, __VA_ARGS__)

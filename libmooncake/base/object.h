@@ -25,10 +25,12 @@ void object_init(struct object *object, enum object_kind kind, void (*destroy)(s
 /* Gives the object an id; the table takes a reference of its own. MC_ERR_TOO_MANY. */
 int32_t object_publish(struct object *object, uint64_t *ret_id);
 
-/* The object behind `id` with a new reference. MC_ERR_INVALID_HANDLE (stale, invented, of another kind), MC_ERR_FORKED. */
+/* The object behind `id` with a new reference. MC_ERR_INVALID_HANDLE (stale, invented, of another kind), MC_ERR_FORKED.
+ */
 int32_t object_acquire(uint64_t id, enum object_kind kind, struct object **ret_object);
 
-/* Takes the id away and hands the table's reference to the caller; of two racing callers one gets it. As object_acquire. */
+/* Takes the id away and hands the table's reference to the caller; of two racing callers one gets it. As
+ * object_acquire. */
 int32_t object_withdraw(uint64_t id, enum object_kind kind, struct object **ret_object);
 
 /* How many forks lie between the process that loaded the library and this one; a relaxed load. */

@@ -1,11 +1,20 @@
-/* base/text.h - keeps words from outside to one clean line. */
+/* base/text.h - copies words, and keeps those from outside to one clean line. */
 #ifndef MC_BASE_TEXT_H
 #define MC_BASE_TEXT_H
 
 #include <stdbool.h>
 #include <string.h>
 
-/* Replaces control characters by '?'. If `cut`, the text was truncated: an unfinished UTF-8 sequence at its end goes too. */
+/* Copies what fits of a string into `text` of `size` bytes, at least 1; always ends with NUL. */
+static inline void text_copy(char *text, size_t size, const char *string) {
+    size_t length = strnlen(string, size - 1);
+
+    memcpy(text, string, length);
+    text[length] = '\0';
+}
+
+/* Replaces control characters by '?'. If `cut`, the text was truncated: an unfinished UTF-8 sequence at its end goes
+ * too. */
 static inline void text_one_line(char *text, bool cut) {
     size_t length = strlen(text);
     size_t start = length;

@@ -1,7 +1,7 @@
 /* net/auth.h - the cluster key, and the proofs of a preface (HMAC-SHA-256 by libcrypto, opened at run time).
  *
- * proof = HMAC(key, role ‖ client HELLO ‖ server HELLO), role being "mooncake client\0" or "mooncake server\0", HELLOs as
- * sent. Both nonces are in it, so a proof can't be used again, nor by the other end.
+ * proof = HMAC(key, role ‖ client HELLO ‖ server HELLO), role being "mooncake client\0" or "mooncake server\0", HELLOs
+ * as sent. Both nonces are in it, so a proof can't be used again, nor by the other end.
  */
 #ifndef MC_NET_AUTH_H
 #define MC_NET_AUTH_H
@@ -20,7 +20,8 @@
 struct auth; /* immutable, NULL-safe: NULL stands for no key */
 
 /* Reads the key file (a regular file with 16 to 4096 bytes of key, taken as it is but for one newline at its end, which
- * is not part of the key), and makes sure of libcrypto. `path` NULL gives NULL. MC_ERR_INVALID_ARGUMENT, MC_ERR_SYSTEM, MC_ERR_NOT_SUPPORTED, with words that never show the key. */
+ * is not part of the key), and makes sure of libcrypto. `path` NULL gives NULL. MC_ERR_INVALID_ARGUMENT, MC_ERR_SYSTEM,
+ * MC_ERR_NOT_SUPPORTED, with words that never show the key. */
 int32_t auth_load(const char *path, struct auth **ret_auth, struct mc_error *error);
 struct auth *auth_free(struct auth *auth); /* wipes the key; returns NULL */
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "wire/message.h"
 
 /* How long a driver sleeps at most before it looks whether somebody else has set its event (a cancel, another lane). */
@@ -139,7 +140,7 @@ int32_t channel_open(const char *address, const struct channel_options *options,
     channel = calloc(1, sizeof(*channel) + lanes * sizeof(channel->lanes[0]));
     if (channel == NULL)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for a connection to %s", address);
-    strcpy(channel->address, address);
+    text_copy(channel->address, sizeof(channel->address), address);
     channel->target = (struct lane_target){
         .loop = options->loop,
         .self = options->self,

@@ -1,6 +1,7 @@
 /* net/channel.h - all lanes to one peer, and calls over them.
  *
- * Owns the lanes and the peer's addresses. Threads: any, but for channel_close. A channel keeps to one incarnation: the first that answered.
+ * Owns the lanes and the peer's addresses. Threads: any, but for channel_close. A channel keeps to one incarnation: the
+ * first that answered.
  */
 #ifndef MC_NET_CHANNEL_H
 #define MC_NET_CHANNEL_H
@@ -24,12 +25,14 @@ struct channel_options {
     uint32_t lanes;
 };
 
-/* Resolves "host:port", connects the first lane and learns the peer's incarnation. Waits at most connect_timeout (and the resolver).
- * MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, …, with the address in the words. */
+/* Resolves "host:port", connects the first lane and learns the peer's incarnation. Waits at most connect_timeout (and
+ * the resolver). MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, …, with the address
+ * in the words. */
 int32_t channel_open(const char *address, const struct channel_options *options, struct channel **ret_channel,
                      struct mc_error *error);
 
-/* Ends everything in flight with MC_ERR_CLOSED and frees the channel. Nobody else may use it. NULL is fine; returns NULL. */
+/* Ends everything in flight with MC_ERR_CLOSED and frees the channel. Nobody else may use it. NULL is fine; returns
+ * NULL. */
 struct channel *channel_close(struct channel *channel);
 
 /* Ends everything in flight with `status`; the channel stays usable. */
@@ -42,15 +45,15 @@ const char *channel_address(const struct channel *channel);
 struct lane *channel_lane(struct channel *channel);
 
 /* Calls message `type` with `length` packed bytes, and waits for the reply, driving the lane. The reply's body goes to
- * reply[0, reply_capacity), its length (cut there) to *ret_reply_length. The peer's status, or MC_ERR_TIMEOUT at `deadline` and what else
- * lanes answer. */
+ * reply[0, reply_capacity), its length (cut there) to *ret_reply_length. The peer's status, or MC_ERR_TIMEOUT at
+ * `deadline` and what else lanes answer. */
 int32_t channel_call(struct channel *channel, uint16_t type, const void *body, uint32_t length, uint64_t deadline,
                      void *reply, uint32_t reply_capacity, uint32_t *ret_reply_length);
 
 #define LANES_DRIVEN_MAX 16u
 
-/* Waits until `event` is set or the deadline (false), driving the lanes meanwhile; or leaving them to the loop, if somebody else
- * drives one of them or there are more than LANES_DRIVEN_MAX. */
+/* Waits until `event` is set or the deadline (false), driving the lanes meanwhile; or leaving them to the loop, if
+ * somebody else drives one of them or there are more than LANES_DRIVEN_MAX. */
 bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, uint64_t deadline);
 
 #endif

@@ -1,7 +1,8 @@
 /* net/connection.h - frames over a non-blocking stream socket, in both directions.
  *
- * Owns: the queue of outgoing frames and the read-ahead buffer; the descriptor belongs to whoever made it. Payloads are sent straight from
- * their source and received straight into their destination. Not thread-safe: one lock or one thread of the owner guards it.
+ * Owns: the queue of outgoing frames and the read-ahead buffer; the descriptor belongs to whoever made it. Payloads are
+ * sent straight from their source and received straight into their destination. Not thread-safe: one lock or one thread
+ * of the owner guards it.
  */
 #ifndef MC_NET_CONNECTION_H
 #define MC_NET_CONNECTION_H
@@ -23,7 +24,8 @@ struct outgoing {
     uint32_t length; /* of the payload */
     uint32_t sent;   /* of header and payload together */
     uint8_t header[FRAME_SIZE];
-    /* Called when the last byte is handed over (the frame is unqueued, and may be freed or queued again); may be NULL. */
+    /* Called when the last byte is handed over (the frame is unqueued, and may be freed or queued again); may be NULL.
+     */
     void (*done)(struct connection *connection, struct outgoing *out);
 };
 
@@ -44,11 +46,11 @@ struct connection_ops {
 struct connection {
     const struct connection_ops *ops;
     struct list out;
-    struct sink sink;  /* what is left of it */
-    uint32_t payload;  /* bytes of the current frame's payload that haven't come */
-    bool within;       /* after a header, before the end of its payload */
-    int fd;            /* -1 when down */
-    uint32_t start;    /* buffer[start, end) is received and not looked at */
+    struct sink sink; /* what is left of it */
+    uint32_t payload; /* bytes of the current frame's payload that haven't come */
+    bool within;      /* after a header, before the end of its payload */
+    int fd;           /* -1 when down */
+    uint32_t start;   /* buffer[start, end) is received and not looked at */
     uint32_t end;
     uint64_t received; /* bytes ever, to see progress */
     uint64_t sent;
@@ -58,23 +60,28 @@ struct connection {
 /* Begins on a connected descriptor, with an empty queue. */
 void connection_init(struct connection *connection, const struct connection_ops *ops, int fd);
 
-/* Packs the header and queues the frame behind the others; payload_length bytes at `payload` stay the caller's and untouched until done. */
-void connection_queue(struct connection *connection, struct outgoing *out, const struct frame *frame, const void *payload);
+/* Packs the header and queues the frame behind the others; payload_length bytes at `payload` stay the caller's and
+ * untouched until done. */
+void connection_queue(struct connection *connection, struct outgoing *out, const struct frame *frame,
+                      const void *payload);
 
 /* Sends as much as the kernel takes. MC_OK (also when it takes no more), MC_ERR_CONNECTION_LOST. */
 int32_t connection_send(struct connection *connection);
 
-/* Receives what is there, and no more than about `budget` bytes. MC_OK, MC_ERR_CONNECTION_LOST, MC_ERR_PROTOCOL or what ops returned. */
+/* Receives what is there, and no more than about `budget` bytes. MC_OK, MC_ERR_CONNECTION_LOST, MC_ERR_PROTOCOL or what
+ * ops returned. */
 int32_t connection_receive(struct connection *connection, uint64_t budget);
 
 /* Sends the rest of the current payload nowhere; the sink is not touched any more. */
 void connection_skip_payload(struct connection *connection);
 
-/* Takes a frame out of the queue, so that its payload isn't read any more. One that is partly sent goes on from a private copy.
- * MC_ERR_NO_MEMORY if that copy can't be made: then only breaking the connection makes the payload quiet. */
+/* Takes a frame out of the queue, so that its payload isn't read any more. One that is partly sent goes on from a
+ * private copy. MC_ERR_NO_MEMORY if that copy can't be made: then only breaking the connection makes the payload quiet.
+ */
 int32_t connection_withdraw(struct connection *connection, struct outgoing *out);
 
-/* Drops all that is queued without calling done, and frees private copies. The owners of the frames are told by the owner. */
+/* Drops all that is queued without calling done, and frees private copies. The owners of the frames are told by the
+ * owner. */
 void connection_clear(struct connection *connection);
 
 static inline bool connection_sending(const struct connection *connection) {

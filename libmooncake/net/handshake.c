@@ -68,6 +68,9 @@ static bool has_key(const struct handshake *handshake) {
 
 /* The client has the server's HELLO: answers with its proof. */
 static int32_t answer_hello(struct handshake *handshake) {
+    /* A connection to a free local port can meet itself. */
+    if (memcmp(handshake->client, handshake->server, PREFACE_HELLO_SIZE) == 0)
+        return MC_ERR_UNREACHABLE;
     if (has_key(handshake) != ((handshake->other.flags & PREFACE_FLAG_KEY) != 0))
         return MC_ERR_AUTHENTICATION;
     return say_proof(handshake);
@@ -116,13 +119,13 @@ static int32_t digest(struct handshake *handshake) {
         return handshake->role == AUTH_SERVER ? answer_proof(handshake) : judge_accept(handshake);
     }
     handshake->phase = HANDSHAKE_PROOF;
-    status = preface_unpack_hello(handshake->role == AUTH_SERVER ? handshake->client : handshake->server,
-                                  &handshake->other);
+    status =
+        preface_unpack_hello(handshake->role == AUTH_SERVER ? handshake->client : handshake->server, &handshake->other);
     if (status != MC_OK)
         return status;
-    handshake->version = preface_choose(
-        &(struct preface_hello){.version_min = PREFACE_VERSION_MIN, .version_max = PREFACE_VERSION_MAX},
-        &handshake->other);
+    handshake->version =
+        preface_choose(&(struct preface_hello){.version_min = PREFACE_VERSION_MIN, .version_max = PREFACE_VERSION_MAX},
+                       &handshake->other);
     return handshake->role == AUTH_SERVER ? say_hello(handshake, NULL) : answer_hello(handshake);
 }
 

@@ -173,7 +173,8 @@ static void lose(struct lane *lane, int32_t status) {
 
 /* ---- Replies ---- */
 
-/* Is it a reply that the request may get? A READ is answered with all its bytes, in the first of two replies if it is guarded. */
+/* Is it a reply that the request may get? A READ is answered with all its bytes, in the first of two replies if it is
+ * guarded. */
 static bool reply_fits(const struct lane_request *request, const struct frame *frame) {
     bool second = request->reply_length > 0;
     uint32_t flags = 0;

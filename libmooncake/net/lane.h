@@ -1,9 +1,10 @@
 /* net/lane.h - one connection to a peer as its client sees it: requests out, replies in, any number in flight.
  *
- * A lane connects by itself when the first request is put on it, and again (with back-off) after it was lost. At any moment it has
- * at most one driver: a caller that waits (lane_drive_begin … lane_drive_end, polling lane_poll_fd), or else the loop, which
- * watches the descriptor only while requests are outstanding. So a blocking caller needs no other thread.
- * Threads: any; `lock` guards everything. `done` of a request is called once, with the lock held: it must not call into the lane.
+ * A lane connects by itself when the first request is put on it, and again (with back-off) after it was lost. At any
+ * moment it has at most one driver: a caller that waits (lane_drive_begin … lane_drive_end, polling lane_poll_fd), or
+ * else the loop, which watches the descriptor only while requests are outstanding. So a blocking caller needs no other
+ * thread. Threads: any; `lock` guards everything. `done` of a request is called once, with the lock held: it must not
+ * call into the lane.
  */
 #ifndef MC_NET_LANE_H
 #define MC_NET_LANE_H
@@ -21,16 +22,17 @@
 struct lane_request {
     struct frame frame;  /* type, flags, address, length, guard, payload; id and checksums are the lane's business */
     const void *payload; /* frame.payload bytes */
-    uint8_t *reply;      /* where the reply's payload goes: all of it for a READ, the first reply_capacity bytes of a message */
+    /* where the reply's payload goes: all of it for a READ, the first reply_capacity bytes of a message */
+    uint8_t *reply;
     uint32_t reply_capacity;
     /* Terminal, with what the peer or the lane says. The request may be freed or reused at once. */
     void (*done)(struct lane_request *request, int32_t status);
 
     /* The lane's. */
     struct outgoing out;
-    struct list node;       /* in lane->requests */
+    struct list node; /* in lane->requests */
     uint64_t id;
-    uint32_t reply_length;  /* received of a message's reply, at most reply_capacity */
+    uint32_t reply_length; /* received of a message's reply, at most reply_capacity */
     int32_t reply_status;
     uint32_t reply_crc;
     bool begun; /* given to the connection: the peer may have acted on it */
@@ -59,11 +61,11 @@ struct lane {
     struct lane_target *target;
     enum lane_state { LANE_DOWN, LANE_CONNECTING, LANE_GREETING, LANE_UP } state;
     int fd;
-    bool driven;  /* by a caller */
-    bool watched; /* the loop has the descriptor */
-    bool broken;  /* lost while driven: the driver closes it */
-    uint32_t armed; /* events the loop watches for */
-    int32_t last_error;  /* why it is or was down */
+    bool driven;        /* by a caller */
+    bool watched;       /* the loop has the descriptor */
+    bool broken;        /* lost while driven: the driver closes it */
+    uint32_t armed;     /* events the loop watches for */
+    int32_t last_error; /* why it is or was down */
     struct loop_watch watch;
     struct loop_timer timer; /* of connecting */
     size_t address_next;
@@ -86,15 +88,16 @@ void lane_init(struct lane *lane, struct lane_target *target);
 /* Fails what is in flight with MC_ERR_CLOSED and closes the connection. Nobody else may use the lane. */
 void lane_finish(struct lane *lane);
 
-/* Puts requests (linked through their `node` in `list`, which is left empty) on the lane, and sends what can be sent. If the lane
- * can't take them, their `done` is called before the return. `attended`: the caller drives the lane next, or calls lane_leave;
- * until then the loop isn't bothered. */
+/* Puts requests (linked through their `node` in `list`, which is left empty) on the lane, and sends what can be sent.
+ * If the lane can't take them, their `done` is called before the return. `attended`: the caller drives the lane next,
+ * or calls lane_leave; until then the loop isn't bothered. */
 void lane_submit(struct lane *lane, struct list *requests, bool attended);
 
 /* Leaves the lane to the loop, unless somebody drives it. */
 void lane_leave(struct lane *lane);
 
-/* Ends the request with `status` if it isn't terminal: when this returns, done was called and nothing touches its buffers. */
+/* Ends the request with `status` if it isn't terminal: when this returns, done was called and nothing touches its
+ * buffers. */
 void lane_cancel(struct lane *lane, struct lane_request *request, int32_t status);
 
 /* Fails everything in flight with `status` and closes the connection, to be made again by the next request. */

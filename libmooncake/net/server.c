@@ -1,4 +1,5 @@
-/* net/server.c - the listener and its sessions; everything here runs on the loop's thread, but for opening and counting.
+/* net/server.c - the listener and its sessions; everything here runs on the loop's thread, but for opening and
+ * counting.
  */
 #include "net/server.h"
 
@@ -100,8 +101,7 @@ static void accept_all(struct loop_watch *watch, uint32_t events) {
 
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
             loop_change(server->options.loop, watch, 0);
-            loop_timer_set(server->options.loop, &server->pause,
-                           clock_after(clock_now(), PAUSE_WITHOUT_DESCRIPTORS));
+            loop_timer_set(server->options.loop, &server->pause, clock_after(clock_now(), PAUSE_WITHOUT_DESCRIPTORS));
         }
         if (fd < 0)
             return;

@@ -1,7 +1,8 @@
 /* net/server.h - the listener, and the server's end of each connection: requests in, replies out.
  *
- * Owns: the listening descriptor and the sessions, all on the loop's thread; services are called there and must not wait. Services are registered
- * before server_listen; PING is built in. A session that hasn't finished its preface in 5 s, or makes no progress within a frame for 30 s, is closed.
+ * Owns: the listening descriptor and the sessions, all on the loop's thread; services are called there and must not
+ * wait. Services are registered before server_listen; PING is built in. A session that hasn't finished its preface in 5
+ * s, or makes no progress within a frame for 30 s, is closed.
  */
 #ifndef MC_NET_SERVER_H
 #define MC_NET_SERVER_H
@@ -20,14 +21,14 @@ struct service;
 /* One request being served. Lives from its header to the end of its last reply. */
 struct exchange {
     struct frame request;
-    struct frame reply;          /* flags and payload_crc are the service's; the rest is the server's */
+    struct frame reply; /* flags and payload_crc are the service's; the rest is the server's */
     const struct service *service;
-    const uint8_t *client;       /* the sender's incarnation */
-    int32_t status;              /* set by begin; serve is called all the same, once the payload is there or skipped */
-    struct sink sink;            /* set by begin: where the request's payload goes */
-    const void *reply_payload;   /* set by serve: reply.payload bytes, readable until `ended` */
-    void *pin;                   /* the service's own */
-    uint8_t *body;               /* memory of the exchange, freed after `ended`; NULL or malloc'd */
+    const uint8_t *client;     /* the sender's incarnation */
+    int32_t status;            /* set by begin; serve is called all the same, once the payload is there or skipped */
+    struct sink sink;          /* set by begin: where the request's payload goes */
+    const void *reply_payload; /* set by serve: reply.payload bytes, readable until `ended` */
+    void *pin;                 /* the service's own */
+    uint8_t *body;             /* memory of the exchange, freed after `ended`; NULL or malloc'd */
     /* The server's. */
     struct outgoing out;
     struct session *session;
@@ -36,12 +37,13 @@ struct exchange {
 
 /* What serves one type of frame; static, with the owner in `context`. */
 struct service {
-    uint16_t type; /* enum frame_type, without FRAME_REPLY */
+    uint16_t type;  /* enum frame_type, without FRAME_REPLY */
     uint16_t flags; /* those it understands */
     void *context;
     /* The header is there. Sets sink, status, pin. */
     void (*begin)(struct exchange *exchange);
-    /* The payload is there (or was skipped, if begin failed: not called then). Sets reply_payload; returns the reply's status. */
+    /* The payload is there (or was skipped, if begin failed: not called then). Sets reply_payload; returns the reply's
+     * status. */
     int32_t (*serve)(struct exchange *exchange);
     /* The reply with FRAME_FLAG_MORE has left: the status of the second one. NULL where MORE is never set. */
     int32_t (*more)(struct exchange *exchange);
@@ -52,8 +54,8 @@ struct service {
 /* For services of messages: has the payload received into the exchange's body. By begin. */
 void exchange_take_body(struct exchange *exchange);
 
-/* For services of messages: allocates `length` bytes as the reply's payload; NULL if memory is short. By serve, which doesn't need
- * the request's body any more. */
+/* For services of messages: allocates `length` bytes as the reply's payload; NULL if memory is short. By serve, which
+ * doesn't need the request's body any more. */
 uint8_t *exchange_reply_body(struct exchange *exchange, uint32_t length);
 
 struct server_options {
@@ -65,8 +67,8 @@ struct server_options {
 
 struct server_counters {
     uint64_t accepted;
-    uint64_t refused;  /* the preface failed, or too many */
-    uint64_t broken;   /* closed for garbage or a stall after the preface */
+    uint64_t refused; /* the preface failed, or too many */
+    uint64_t broken;  /* closed for garbage or a stall after the preface */
 };
 
 /* Makes a server that listens nowhere yet. MC_ERR_NO_MEMORY. */
@@ -79,7 +81,8 @@ void server_add(struct server *server, const struct service *service);
 int32_t server_listen(struct server *server, const struct address *address, struct address *ret_bound,
                       struct mc_error *error);
 
-/* Closes the listener and all sessions. Call when the loop has stopped, or on its thread. NULL is fine; returns NULL. */
+/* Closes the listener and all sessions. Call when the loop has stopped, or on its thread. NULL is fine; returns NULL.
+ */
 struct server *server_close(struct server *server);
 
 struct server_counters server_count(const struct server *server);

@@ -142,7 +142,8 @@ static uint64_t moved(const struct session *session) {
 
 /* Watches for what is needed next, and for a stall. */
 static void arm(struct session *session) {
-    bool sending = session->greeting ? handshake_sending(&session->handshake) : connection_sending(&session->connection);
+    bool sending =
+        session->greeting ? handshake_sending(&session->handshake) : connection_sending(&session->connection);
     uint32_t events = (choked(session) ? 0u : (uint32_t)EPOLLIN) | (sending ? (uint32_t)EPOLLOUT : 0u);
 
     if (events != session->armed)

@@ -82,7 +82,8 @@ static bool is_ipv4(const char *host) {
     return inet_pton(AF_INET, host, &four) == 1;
 }
 
-/* Splits "address%scope"; the scope is NULL if there is none. False if it is no IPv6 address, or the scope is malformed. */
+/* Splits "address%scope"; the scope is NULL if there is none. False if it is no IPv6 address, or the scope is
+ * malformed. */
 static bool parse_ipv6(const char *host, struct in6_addr *ret_six, const char **ret_scope) {
     const char *percent = strchr(host, '%');
     size_t length = percent != NULL ? (size_t)(percent - host) : strlen(host);

@@ -23,8 +23,8 @@ struct address_text {
 };
 
 /* Accepts "1.2.3.4", "1.2.3.4:5", "name", "name:5", "::1", "[::1]", "[::1]:5", "fe80::1%eth0", "[fe80::1%eth0]:5".
- * MC_ERR_ADDRESS with words for all else: empty parts, ports above 65535 or not plain decimal, "1.2.3.4:99999", "a:b:c",
- * bytes that no name has. Resolves nothing. */
+ * MC_ERR_ADDRESS with words for all else: empty parts, ports above 65535 or not plain decimal, "1.2.3.4:99999",
+ * "a:b:c", bytes that no name has. Resolves nothing. */
 int32_t address_parse(const char *text, struct address_text *ret_parts, struct mc_error *error);
 
 /* Resolves host and port to at most `capacity` stream addresses, numeric ones without a look-up; stores how many in

@@ -2,9 +2,9 @@
  *
  * Owns: the list of locks and the set of descriptors, both process-wide.
  * Threads: any. Before a fork the locks are taken in this order: `holds_lock`, the held ones (last registered first),
- * `descriptors_lock`, which any holder of another lock may take. The log's lock, registered when the library was loaded,
- * comes after all of them.
- * Invariant: bit fd of `descriptors` is set while the descriptor is to be closed in children.
+ * `descriptors_lock`, which any holder of another lock may take. The log's lock, registered when the library was
+ * loaded, comes after all of them. Invariant: bit fd of `descriptors` is set while the descriptor is to be closed in
+ * children.
  */
 #include "os/fork.h"
 

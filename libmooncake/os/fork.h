@@ -4,7 +4,8 @@
 
 #include <pthread.h>
 
-/* From now on fork waits for `lock` and both processes have it free. For the few process-wide leaf locks, never destroyed. */
+/* From now on fork waits for `lock` and both processes have it free. For the few process-wide leaf locks, never
+ * destroyed. */
 void fork_hold(pthread_mutex_t *lock);
 
 /* `fd` is closed in children forked from now on; and no longer. -1 is fine. */

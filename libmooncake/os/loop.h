@@ -1,8 +1,8 @@
 /* os/loop.h - one thread that sleeps in epoll and calls the owners of descriptors, timers and posted work.
  *
  * Threads: loop_add … loop_remove and the timer calls may be made from any thread; callbacks run on the loop's thread
- * only. After loop_remove returned on the loop's own thread, or loop_remove_sync on another, the watch's callback is not
- * running and never runs again.
+ * only. After loop_remove returned on the loop's own thread, or loop_remove_sync on another, the watch's callback is
+ * not running and never runs again.
  */
 #ifndef MC_OS_LOOP_H
 #define MC_OS_LOOP_H
@@ -43,7 +43,8 @@ struct loop *loop_stop(struct loop *loop);
 
 bool loop_on_thread(const struct loop *loop);
 
-/* Watches watch->fd for `events` (level-triggered; 0 is fine: errors and hang-ups are still reported). MC_ERR_SYSTEM. */
+/* Watches watch->fd for `events` (level-triggered; 0 is fine: errors and hang-ups are still reported). MC_ERR_SYSTEM.
+ */
 int32_t loop_add(struct loop *loop, struct loop_watch *watch, uint32_t events);
 void loop_change(struct loop *loop, struct loop_watch *watch, uint32_t events);
 

@@ -41,8 +41,8 @@ size_t memfd_round(size_t size) {
     return size > SIZE_MAX - (page - 1) ? 0 : (size + page - 1) / page * page;
 }
 
-/* Would `size` more bytes drive the machine out of memory? The kernel promises shared memory without counting, and kills
- * somebody later. True when the kernel doesn't say. */
+/* Would `size` more bytes drive the machine out of memory? The kernel promises shared memory without counting, and
+ * kills somebody later. True when the kernel doesn't say. */
 static bool fits_in_memory(size_t size) {
     uint64_t available = 0, swap = 0, value;
     bool known = false;

@@ -1,4 +1,5 @@
-/* os/memfd.h - anonymous shared memory whose size is sealed, so that no holder of the descriptor can make another fault. */
+/* os/memfd.h - anonymous shared memory whose size is sealed, so that no holder of the descriptor can make another
+ * fault. */
 #ifndef MC_OS_MEMFD_H
 #define MC_OS_MEMFD_H
 
@@ -6,8 +7,8 @@
 #include <stddef.h>
 
 /* Makes `size` bytes (a multiple of the page size) with seals SHRINK, GROW and SEAL, maps them and faults them in.
- * -1 with errno: ENOMEM (more than the machine has free, too), EOPNOTSUPP where memory can't be sealed. The descriptor is
- * closed in forked children, the mapping stays there; close it with fork_close. */
+ * -1 with errno: ENOMEM (more than the machine has free, too), EOPNOTSUPP where memory can't be sealed. The descriptor
+ * is closed in forked children, the mapping stays there; close it with fork_close. */
 int memfd_make(const char *name, size_t size, int *ret_fd, void **ret_address);
 
 /* Maps `size` bytes at `offset` of a descriptor that came from another process, after checking that it is a memfd that

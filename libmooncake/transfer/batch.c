@@ -1,9 +1,10 @@
 /* transfer/batch.c - requests that were submitted together.
  *
- * Each request has one link and one or more slices. Slices of links that step are moved by whoever holds `copying`: the submitter for
- * a while, then a waiting caller or the loop. All others end by callbacks of their lanes, under the lane's lock.
- * Invariants: request.left counts its slices that haven't ended; batch.pending the requests that aren't terminal. Whoever takes
- * `pending` to 0 pushes the completion and sets `done`, last: from then on only the batch's owner touches it.
+ * Each request has one link and one or more slices. Slices of links that step are moved by whoever holds `copying`: the
+ * submitter for a while, then a waiting caller or the loop. All others end by callbacks of their lanes, under the
+ * lane's lock. Invariants: request.left counts its slices that haven't ended; batch.pending the requests that aren't
+ * terminal. Whoever takes `pending` to 0 pushes the completion and sets `done`, last: from then on only the batch's
+ * owner touches it.
  */
 #include "transfer/batch.h"
 
@@ -30,7 +31,7 @@ struct request {
     uint32_t slice_count;
     atomic_uint left;
     uint64_t length;
-    void *pin; /* of the local range */
+    void *pin;         /* of the local range */
     atomic_int status; /* MC_ERR_PENDING, or of the first slice that failed */
     _Atomic uint64_t bytes;
     atomic_bool indeterminate;
@@ -49,7 +50,7 @@ struct batch {
     struct loop_timer timer;
     struct loop_task task;
     pthread_mutex_t copying;
-    uint32_t next; /* requests before it have no bytes left to step; with `copying` held */
+    uint32_t next;   /* requests before it have no bytes left to step; with `copying` held */
     atomic_int stop; /* the status to end with, or MC_OK */
     atomic_uint pending;
     atomic_uint failed;
@@ -216,7 +217,8 @@ static int32_t prepare_request(struct batch *batch, const struct mc_request *wan
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: the peer is another engine's", index);
     if (wanted->length == 0)
         return MC_OK;
-    status = registry_pin(batch->engine->registry, (uint64_t)(uintptr_t)wanted->local, wanted->length, 0, &request->pin);
+    status =
+        registry_pin(batch->engine->registry, (uint64_t)(uintptr_t)wanted->local, wanted->length, 0, &request->pin);
     if (status != MC_OK)
         return status_set(error, status, 0, "request %zu: the local range %p + %" PRIu64 " is not registered", index,
                           wanted->local, wanted->length);
@@ -227,7 +229,8 @@ static int32_t prepare_request(struct batch *batch, const struct mc_request *wan
                           wanted->remote, wanted->length);
     slices = request->link->ops->sliced ? (wanted->length - 1) / batch->engine->host.slice + 1 : 1;
     if (slices > UINT32_MAX / 2)
-        return status_set(error, MC_ERR_TOO_LARGE, 0, "request %zu: %" PRIu64 " bytes are too many", index, wanted->length);
+        return status_set(error, MC_ERR_TOO_LARGE, 0, "request %zu: %" PRIu64 " bytes are too many", index,
+                          wanted->length);
     request->slice_count = (uint32_t)slices;
     return MC_OK;
 }
@@ -323,7 +326,8 @@ static bool steps(const struct request *request) {
     return request->link != NULL && request->link->ops->step != NULL;
 }
 
-/* Moves bytes until there are none left to step (true), `until` has come, or the batch is stopped. With `copying` held. */
+/* Moves bytes until there are none left to step (true), `until` has come, or the batch is stopped. With `copying` held.
+ */
 static bool copy_some(struct batch *batch, uint64_t until) {
     uint64_t since_look = 0;
 

@@ -1,7 +1,7 @@
 /* transfer/batch.h - requests that were submitted together, from validation to their terminal states.
  *
- * A batch owns its requests and slices. Lane callbacks end slices; `copying` serializes the threads that move bytes themselves. Nothing touches a batch
- * once its event is set, so whoever frees it waits for that.
+ * A batch owns its requests and slices. Lane callbacks end slices; `copying` serializes the threads that move bytes
+ * themselves. Nothing touches a batch once its event is set, so whoever frees it waits for that.
  */
 #ifndef MC_TRANSFER_BATCH_H
 #define MC_TRANSFER_BATCH_H
@@ -23,7 +23,7 @@ struct batch_options {
 
 /* Checks all requests and finds their paths; within an engine call. Nothing has begun. */
 int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, size_t count, size_t stride,
-                     const struct batch_options *options, struct batch **ret_batch, struct mc_error *error);
+                      const struct batch_options *options, struct batch **ret_batch, struct mc_error *error);
 
 /* The batch whose place in engine->batches is `node`. */
 struct batch *batch_at(struct list *node);
@@ -43,14 +43,16 @@ int32_t batch_outcome(struct batch *batch);
 /* Drives until done or `deadline`. Within an engine call. */
 int32_t batch_wait(struct batch *batch, uint64_t deadline);
 
-/* Ends what isn't terminal with `status`; the batch is done on return. Within an engine call, or by the engine's close. */
+/* Ends what isn't terminal with `status`; the batch is done on return. Within an engine call, or by the engine's close.
+ */
 void batch_stop(struct batch *batch, int32_t status);
 
-/* By the engine's close, when no call is in progress: stops it and takes it off the loop and the engine's list; its owner still has it. */
+/* By the engine's close, when no call is in progress: stops it and takes it off the loop and the engine's list; its
+ * owner still has it. */
 void batch_abandon(struct batch *batch);
 
-/* Takes the batch out of its engine's and its queue's books, and drops a reference. It must be done, or never begun. Within an engine
- * call, or when the engine is closed. */
+/* Takes the batch out of its engine's and its queue's books, and drops a reference. It must be done, or never begun.
+ * Within an engine call, or when the engine is closed. */
 void batch_retire(struct batch *batch);
 
 /* Says in *error which request of a batch that is done did not complete, and why. Within an engine call. */

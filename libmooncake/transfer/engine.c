@@ -1,7 +1,7 @@
 /* transfer/engine.c - opening and closing an engine.
  *
- * Opening goes up the layers: loop, server, transports, listener. Closing first makes everything quiet, while all is still there, and
- * then takes the layers down: what runs on the loop's thread is ended on that thread.
+ * Opening goes up the layers: loop, server, transports, listener. Closing first makes everything quiet, while all is
+ * still there, and then takes the layers down: what runs on the loop's thread is ended on that thread.
  */
 #include "transfer/engine.h"
 
@@ -115,7 +115,8 @@ static int32_t restrict_transports(struct engine *engine, const char *protocol, 
         if (protocol != NULL && strcmp(name, protocol) == 0)
             known = true;
         else if (protocol != NULL && all_transports[i] != &transport_self)
-            snprintf(engine->transports[i].reason, TRANSPORT_REASON_MAX, "the engine is restricted to \"%.32s\"", protocol);
+            snprintf(engine->transports[i].reason, TRANSPORT_REASON_MAX, "the engine is restricted to \"%.32s\"",
+                     protocol);
     }
     if (known)
         return MC_OK;
@@ -213,12 +214,15 @@ static int32_t listen_at(struct engine *engine, const struct mc_engine_options *
     if (status == MC_OK && advertise != NULL)
         status = address_parse(advertise, &advertised, error);
     if (status == MC_OK && advertise != NULL && advertised.port >= 0)
-        status = status_set(error, MC_ERR_ADDRESS, 0, "\"%s\": only the host is advertised, the port is the listener's", advertise);
+        status = status_set(error, MC_ERR_ADDRESS, 0, "\"%s\": only the host is advertised, the port is the listener's",
+                            advertise);
     if (status == MC_OK)
         status = address_resolve(parts.host, parts.port > 0 ? (uint16_t)parts.port : 0, &address, 1, &count, error);
     if (status == MC_OK && advertise == NULL && is_unspecified(&address))
-        status = status_set(error, MC_ERR_ADDRESS, 0, "%s listens everywhere: say with `advertise` (MC_TCP_BIND_ADDRESS) "
-                            "under which address peers find it", where);
+        status = status_set(error, MC_ERR_ADDRESS, 0,
+                            "%s listens everywhere: say with `advertise` (MC_TCP_BIND_ADDRESS) "
+                            "under which address peers find it",
+                            where);
     if (status == MC_OK)
         status = server_listen(engine->server, &address, &bound, error);
     if (status == MC_OK)

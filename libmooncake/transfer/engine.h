@@ -60,8 +60,8 @@ struct engine *engine_of(struct object *object);
 /* MC_OK, after which engine_leave must follow; MC_ERR_CLOSED. */
 int32_t engine_enter(struct engine *engine);
 
-/* For what must work after the close too: waits while the engine is being closed. True: entered, as above. False: it is closed, and
- * everything of it has ended. */
+/* For what must work after the close too: waits while the engine is being closed. True: entered, as above. False: it is
+ * closed, and everything of it has ended. */
 bool engine_enter_or_closed(struct engine *engine);
 void engine_leave(struct engine *engine);
 

@@ -1,6 +1,7 @@
 /* transfer/peer.c - an engine's view of one peer incarnation.
  *
- * The links are made once, when the peer is opened, and never change until it is shut down; so choosing one takes no lock here.
+ * The links are made once, when the peer is opened, and never change until it is shut down; so choosing one takes no
+ * lock here.
  */
 #include "transfer/peer.h"
 
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/writer.h"
 #include "wire/message.h"
 
@@ -45,7 +47,7 @@ static int32_t connect_links(struct peer *peer) {
 
         link->ops = transport->ops;
         if (transport->transport == NULL) {
-            strcpy(link->reason, transport->reason);
+            text_copy(link->reason, sizeof(link->reason), transport->reason);
             continue;
         }
         status = transport->ops->connect(transport->transport, peer->channel, &link->link, link->reason);
@@ -106,8 +108,8 @@ int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error)
     return status;
 }
 
-int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message,
-                    size_t message_length, uint64_t deadline, struct mc_error *error) {
+int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message, size_t message_length,
+                    uint64_t deadline, struct mc_error *error) {
     struct message_notify notify = {
         .sender = {(const uint8_t *)peer->engine->address, (uint32_t)strlen(peer->engine->address)},
         .name = {name, (uint32_t)name_length},

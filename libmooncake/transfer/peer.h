@@ -1,7 +1,8 @@
-/* transfer/peer.h - an engine's view of one peer incarnation: a channel, and a link for each transport that leads there.
+/* transfer/peer.h - an engine's view of one peer incarnation: a channel, and a link for each transport that leads
+ * there.
  *
- * Threads: any. A peer is counted; batches keep it alive after its id was closed. When its engine closes, it is shut down, and
- * whatever refers to it later finds nothing to use.
+ * Threads: any. A peer is counted; batches keep it alive after its id was closed. When its engine closes, it is shut
+ * down, and whatever refers to it later finds nothing to use.
  */
 #ifndef MC_TRANSFER_PEER_H
 #define MC_TRANSFER_PEER_H
@@ -22,7 +23,7 @@ struct peer_link {
 
 struct peer {
     struct object object;
-    struct list node; /* in engine->peers */
+    struct list node;      /* in engine->peers */
     struct engine *engine; /* a reference */
     struct channel *channel;
     struct peer_link links[ENGINE_TRANSPORTS]; /* cheapest first */
@@ -41,8 +42,8 @@ const struct peer_link *peer_choose(struct peer *peer, const struct slice *slice
 
 /* As the public calls, within an engine call. */
 int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error);
-int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message,
-                    size_t message_length, uint64_t deadline, struct mc_error *error);
+int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message, size_t message_length,
+                    uint64_t deadline, struct mc_error *error);
 int64_t peer_explain(const struct peer *peer, char *text, size_t size);
 
 #endif

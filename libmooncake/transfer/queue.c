@@ -1,4 +1,5 @@
-/* transfer/queue.c - a list of finished batches, and an eventfd that is readable while it isn't empty. `lock` guards both. */
+/* transfer/queue.c - a list of finished batches, and an eventfd that is readable while it isn't empty. `lock` guards
+ * both. */
 #include "transfer/queue.h"
 
 #include <errno.h>

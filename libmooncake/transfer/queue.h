@@ -22,7 +22,8 @@ int32_t queue_new(struct queue **ret_queue, struct mc_error *error);
 struct object *queue_object(struct queue *queue);
 struct queue *queue_of(struct object *object);
 
-/* Binds one more batch; MC_ERR_CLOSED if the queue is closed. Each bind takes a reference, given back by unbind, which also unqueues the entry. */
+/* Binds one more batch; MC_ERR_CLOSED if the queue is closed. Each bind takes a reference, given back by unbind, which
+ * also unqueues the entry. */
 int32_t queue_bind(struct queue *queue);
 void queue_unbind(struct queue *queue, struct queue_entry *entry);
 

@@ -1,7 +1,7 @@
 /* transfer/registry.c - a sorted array of regions under a read-write lock, so that looking one up is a binary search.
  *
- * A region is CLOSING while it waits for its pins and peers to end: it can't be pinned any more, and still takes its range.
- * Invariant: ranges in the array never overlap; base + length never wraps.
+ * A region is CLOSING while it waits for its pins and peers to end: it can't be pinned any more, and still takes its
+ * range. Invariant: ranges in the array never overlap; base + length never wraps.
  */
 #include "transfer/registry.h"
 
@@ -18,6 +18,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "os/memfd.h"
 
 #define LOCATION_MAX 64
@@ -159,7 +160,7 @@ static struct entry *entry_new(uint64_t address, uint64_t length, const char *lo
     if (entry == NULL)
         return NULL;
     entry->region = (struct region){.base = address, .length = length, .access = access, .memory_fd = -1};
-    strcpy(entry->location, location);
+    text_copy(entry->location, sizeof(entry->location), location);
     entry->count = 1;
     entry->memory = host_memory_hold(address, length);
     if (entry->memory != NULL) {

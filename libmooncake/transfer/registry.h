@@ -1,6 +1,7 @@
 /* transfer/registry.h - the registered memory of one engine.
  *
- * Owns the regions. Threads: any. Overlap: the same range with the same location and rights adds a count; every other overlap is refused.
+ * Owns the regions. Threads: any. Overlap: the same range with the same location and rights adds a count; every other
+ * overlap is refused.
  */
 #ifndef MC_TRANSFER_REGISTRY_H
 #define MC_TRANSFER_REGISTRY_H
@@ -30,7 +31,8 @@ int32_t registry_add(struct registry *registry, uint64_t address, uint64_t lengt
                      uint32_t access, struct mc_error *error);
 int32_t registry_remove(struct registry *registry, uint64_t address, uint64_t deadline, struct mc_error *error);
 
-/* Withdraws all regions from the transports, whatever their counts; MC_ERR_BUSY, with all published as before, if one can't be by `deadline`. */
+/* Withdraws all regions from the transports, whatever their counts; MC_ERR_BUSY, with all published as before, if one
+ * can't be by `deadline`. */
 int32_t registry_withdraw_all(struct registry *registry, uint64_t deadline);
 
 /* As transport_host. */

@@ -1,11 +1,12 @@
-/* transports/guard.h - a guard: a 64-bit value at the target that must be there before the first byte and after the last. */
+/* transports/guard.h - a guard: a 64-bit value at the target that must be there before the first byte and after the
+ * last. */
 #ifndef MC_TRANSPORTS_GUARD_H
 #define MC_TRANSPORTS_GUARD_H
 
 #include "transports/transport.h"
 
-/* Compares the value at `address` of this engine's own registered memory. MC_OK, MC_ERR_GUARD_MISMATCH, MC_ERR_INVALID_ARGUMENT (not
- * 8-aligned), MC_ERR_NOT_REGISTERED, MC_ERR_ACCESS_DENIED. */
+/* Compares the value at `address` of this engine's own registered memory. MC_OK, MC_ERR_GUARD_MISMATCH,
+ * MC_ERR_INVALID_ARGUMENT (not 8-aligned), MC_ERR_NOT_REGISTERED, MC_ERR_ACCESS_DENIED. */
 static inline int32_t guard_check(const struct transport_host *host, uint64_t address, uint64_t value) {
     void *pin;
     int32_t status;

@@ -1,9 +1,9 @@
 /* transports/transport.h - the one table by which the engine uses every transport.
  *
- * A transport has one instance per engine and one link per peer that it can reach. A request is cut into slices; each slice
- * is submitted to one link and ends exactly once, by `done`; from then on nothing touches its local memory.
- * Two kinds: those that move the bytes in the calling thread have `step` and do a piece at each call; the others go on by themselves
- * after `submit`, over lanes that a waiting caller may drive.
+ * A transport has one instance per engine and one link per peer that it can reach. A request is cut into slices; each
+ * slice is submitted to one link and ends exactly once, by `done`; from then on nothing touches its local memory. Two
+ * kinds: those that move the bytes in the calling thread have `step` and do a piece at each call; the others go on by
+ * themselves after `submit`, over lanes that a waiting caller may drive.
  */
 #ifndef MC_TRANSPORTS_TRANSPORT_H
 #define MC_TRANSPORTS_TRANSPORT_H
@@ -33,7 +33,7 @@ struct region {
     int memory_fd;          /* of mc_memory_alloc's memory, else -1 */
     uint64_t memory_offset; /* of `base` in it */
     uint64_t memory_size;
-    uint32_t page_slot;     /* shm's own: its place in the region page */
+    uint32_t page_slot; /* shm's own: its place in the region page */
 };
 
 /* What the engine offers to its transports. */
@@ -41,11 +41,11 @@ struct transport_host {
     struct loop *loop;
     struct server *server;
     const struct identity *self;
-    uint32_t slice;    /* bytes a frame may carry */
-    bool checksum;     /* over payloads that cross a network */
+    uint32_t slice; /* bytes a frame may carry */
+    bool checksum;  /* over payloads that cross a network */
     void *context;
-    /* Finds [address, address + length) in one registered region with all rights in `access`, and keeps it registered until
-     * unpin. MC_ERR_NOT_REGISTERED, MC_ERR_ACCESS_DENIED. Any thread. */
+    /* Finds [address, address + length) in one registered region with all rights in `access`, and keeps it registered
+     * until unpin. MC_ERR_NOT_REGISTERED, MC_ERR_ACCESS_DENIED. Any thread. */
     int32_t (*pin)(void *context, uint64_t address, uint64_t length, uint32_t access, void **ret_pin);
     void (*unpin)(void *context, void *pin);
 };
@@ -71,23 +71,29 @@ struct slice {
 
 struct transport_ops {
     const char *name;
-    uint32_t cost;  /* cheaper ones are preferred */
+    uint32_t cost; /* cheaper ones are preferred */
     /* Why this process can't use it, in words; NULL if it can. */
     const char *(*unavailable)(void);
-    bool sliced;    /* slices are at most host->slice bytes; else whole requests */
+    bool sliced; /* slices are at most host->slice bytes; else whole requests */
 
-    /* Begins to work for an engine: registers services, opens listeners. MC_ERR_NOT_SUPPORTED with a reason if it can't here. */
-    int32_t (*open)(const struct transport_host *host, struct transport **ret_transport, char reason[TRANSPORT_REASON_MAX]);
-    /* On the loop's thread, before the server is closed; and then, after all links are gone, from the closing thread. NULL: nothing to do. */
+    /* Begins to work for an engine: registers services, opens listeners. MC_ERR_NOT_SUPPORTED with a reason if it can't
+     * here. */
+    int32_t (*open)(const struct transport_host *host, struct transport **ret_transport,
+                    char reason[TRANSPORT_REASON_MAX]);
+    /* On the loop's thread, before the server is closed; and then, after all links are gone, from the closing thread.
+     * NULL: nothing to do. */
     void (*stop_serving)(struct transport *transport);
     void (*close)(struct transport *transport);
 
-    /* Lets peers reach the region; a region that this transport can't publish is left to others. NULL: nothing to do. */
+    /* Lets peers reach the region; a region that this transport can't publish is left to others. NULL: nothing to do.
+     */
     void (*publish)(struct transport *transport, struct region *region);
-    /* After MC_OK no peer touches it by this transport. MC_ERR_BUSY if that isn't so by `deadline`: then it is published as before. */
+    /* After MC_OK no peer touches it by this transport. MC_ERR_BUSY if that isn't so by `deadline`: then it is
+     * published as before. */
     int32_t (*withdraw)(struct transport *transport, struct region *region, uint64_t deadline);
 
-    /* Makes a link to the peer at the channel's other end. MC_ERR_NOT_SUPPORTED with a reason if there is no such path. */
+    /* Makes a link to the peer at the channel's other end. MC_ERR_NOT_SUPPORTED with a reason if there is no such path.
+     */
     int32_t (*connect)(struct transport *transport, struct channel *channel, struct transport_link **ret_link,
                        char reason[TRANSPORT_REASON_MAX]);
     void (*disconnect)(struct transport_link *link);
@@ -95,10 +101,11 @@ struct transport_ops {
     /* Can the link carry the slice? NULL: any. */
     bool (*reach)(struct transport_link *link, const struct slice *slice);
 
-    /* step is NULL: takes all slices of the list, which is left empty. Some may be done before the return. `attended` as for
-     * lane_submit. */
+    /* step is NULL: takes all slices of the list, which is left empty. Some may be done before the return. `attended`
+     * as for lane_submit. */
     void (*submit)(struct transport_link *link, struct list *slices, bool attended);
-    /* Moves the next piece. MC_ERR_PENDING while there is more, else the slice's status (done is the caller's to call). */
+    /* Moves the next piece. MC_ERR_PENDING while there is more, else the slice's status (done is the caller's to call).
+     */
     int32_t (*step)(struct transport_link *link, struct slice *slice);
     /* step is NULL: ends the slice with `status` unless it has ended: on return done was called. */
     void (*cancel)(struct slice *slice, int32_t status);

@@ -2,7 +2,8 @@
  *
  * Client HELLO (96 bytes) → server HELLO (96 bytes) → client PROOF (64) → server ACCEPT (64); then frames.
  * Each end says its version range and incarnation, and proves with its PROOF or ACCEPT that it has the cluster key
- * (net/auth.h); without a key the proofs are zero, and the exchange is the same. An end with a key and one without don't talk.
+ * (net/auth.h); without a key the proofs are zero, and the exchange is the same. An end with a key and one without
+ * don't talk.
  *
  * Little-endian. HELLO:
  *    0 "mooncake"          8 u16 lowest version  10 u16 highest version  12 u32 flags

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "transports/guard.h"
 #include "transports/transport.h"
 
@@ -37,7 +38,7 @@ static int32_t self_connect(struct transport *transport, struct channel *channel
     struct transport_link *link;
 
     if (memcmp(channel_incarnation(channel), transport->host->self->incarnation, 16) != 0) {
-        strcpy(reason, "the peer is another engine");
+        text_copy(reason, TRANSPORT_REASON_MAX, "the peer is another engine");
         return MC_ERR_NOT_SUPPORTED;
     }
     link = malloc(sizeof(*link));

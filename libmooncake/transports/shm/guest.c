@@ -1,8 +1,8 @@
 /* transports/shm/guest.c - the side that maps a peer's memory and copies.
  *
- * Owns: the UNIX connection, both pages, and a table of the peer's regions, mapped when first used. `lock` guards the table and the
- * socket; a copy holds a reference on its mapping and no lock. The loop watches the socket for its end only: that is how the
- * peer's death is learnt.
+ * Owns: the UNIX connection, both pages, and a table of the peer's regions, mapped when first used. `lock` guards the
+ * table and the socket; a copy holds a reference on its mapping and no lock. The loop watches the socket for its end
+ * only: that is how the peer's death is learnt.
  */
 #include "transports/shm/guest.h"
 
@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/ref.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "os/fork.h"
 #include "os/memfd.h"
 #include "os/socket.h"
@@ -49,8 +50,8 @@ struct shm_guest {
     atomic_bool dead;
     const struct shm_page *page;
     struct shm_counters *counters;
-    uint64_t seen; /* page->changes when the table was made */
-    bool fresh;    /* the table was made at all */
+    uint64_t seen;          /* page->changes when the table was made */
+    bool fresh;             /* the table was made at all */
     struct mapping **table; /* by base address */
     size_t count;
     struct mapping *by_slot[SHM_SLOTS]; /* the same; no references of its own */
@@ -224,7 +225,8 @@ static void let_go(struct shm_guest *guest, struct hold *hold) {
 }
 
 /* MC_OK; MC_ERR_NOT_REGISTERED if there is no such region any more (or never was). */
-static int32_t hold(struct shm_guest *guest, uint64_t address, uint64_t length, uint32_t access, struct hold *ret_hold) {
+static int32_t hold(struct shm_guest *guest, uint64_t address, uint64_t length, uint32_t access,
+                    struct hold *ret_hold) {
     struct mapping *mapping;
     bool mapped;
 
@@ -346,7 +348,7 @@ static bool enter(struct shm_guest *guest, const struct message_invitation *invi
 
     memcpy(hello.token, invitation->token.bytes, 16);
     if (socket_peer_user(guest->watch.fd, &user) != 0 || user != geteuid()) {
-        strcpy(reason, "the peer runs as another user");
+        text_copy(reason, TRANSPORT_REASON_MAX, "the peer runs as another user");
         return false;
     }
     if (!ask(guest->watch.fd, &hello, SHM_WELCOME, &welcome, fds, 2, &count)) {
@@ -361,7 +363,7 @@ static bool enter(struct shm_guest *guest, const struct message_invitation *invi
     while (count > 0)
         fork_close(fds[--count]);
     if (!good || guest->page->magic != SHM_MAGIC) {
-        strcpy(reason, "the peer's answer on the UNIX socket is not the one it announced");
+        text_copy(reason, TRANSPORT_REASON_MAX, "the peer's answer on the UNIX socket is not the one it announced");
         return false;
     }
     return true;
@@ -386,7 +388,7 @@ int32_t shm_guest_open(const struct transport_host *host, struct channel *channe
     guest->watch.ready = on_end;
     guest->watch.fd = socket_unix_connect(name);
     if (guest->watch.fd < 0) {
-        strcpy(reason, "the peer is on another host, or in another network namespace");
+        text_copy(reason, TRANSPORT_REASON_MAX, "the peer is on another host, or in another network namespace");
         status = MC_ERR_NOT_SUPPORTED;
     } else if (!enter(guest, &invitation, reason)) {
         status = MC_ERR_NOT_SUPPORTED;

@@ -1,8 +1,8 @@
 /* transports/shm/host.c - the side whose memory is mapped.
  *
- * Owns: the region page, the listener, one counter page per guest. `lock` guards the slots' bookkeeping, the invitations and the list of
- * guests; sockets are used on the loop's thread only. A guest's socket is closed by the kernel after its last thread has ended, so the end of the stream
- * proves that its copies have ended too.
+ * Owns: the region page, the listener, one counter page per guest. `lock` guards the slots' bookkeeping, the
+ * invitations and the list of guests; sockets are used on the loop's thread only. A guest's socket is closed by the
+ * kernel after its last thread has ended, so the end of the stream proves that its copies have ended too.
  */
 #include "transports/shm/host.h"
 
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "os/fork.h"
 #include "os/memfd.h"
 #include "os/socket.h"
@@ -195,7 +196,8 @@ static bool welcome(struct guest *guest, const struct shm_packet *hello) {
         return false;
     if (user != geteuid())
         reply.status = MC_ERR_ACCESS_DENIED;
-    else if (memfd_make("mooncake-copies", memfd_round(sizeof(struct shm_counters)), &guest->counters_fd, &counters) != 0)
+    else if (memfd_make("mooncake-copies", memfd_round(sizeof(struct shm_counters)), &guest->counters_fd, &counters) !=
+             0)
         reply.status = MC_ERR_NO_MEMORY;
     if (reply.status != MC_OK)
         return socket_send_fds(guest->watch.fd, &reply, sizeof(reply), NULL, 0) > 0;
@@ -322,7 +324,7 @@ static int32_t listen_for_guests(struct shm_host *shm, char reason[TRANSPORT_REA
     int fd;
 
     if (auth_random(random, sizeof(random)) != MC_OK) {
-        strcpy(reason, "no random numbers from the kernel");
+        text_copy(reason, TRANSPORT_REASON_MAX, "no random numbers from the kernel");
         return MC_ERR_NOT_SUPPORTED;
     }
     for (size_t i = 0; i < sizeof(random); i++)
@@ -336,7 +338,7 @@ static int32_t listen_for_guests(struct shm_host *shm, char reason[TRANSPORT_REA
     shm->listener.fd = fd;
     if (loop_add(shm->host->loop, &shm->listener, EPOLLIN) != MC_OK) {
         shm->listener.fd = socket_close(fd);
-        strcpy(reason, "the UNIX socket can't be watched");
+        text_copy(reason, TRANSPORT_REASON_MAX, "the UNIX socket can't be watched");
         return MC_ERR_NOT_SUPPORTED;
     }
     return MC_OK;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "os/fork.h"
 #include "os/memfd.h"
 #include "transports/shm/guest.h"
@@ -61,7 +62,7 @@ static int32_t shm_connect(struct transport *transport, struct channel *channel,
     int32_t status;
 
     if (memcmp(channel_incarnation(channel), transport->host->self->incarnation, 16) == 0) {
-        strcpy(reason, "the peer is this engine itself");
+        text_copy(reason, TRANSPORT_REASON_MAX, "the peer is this engine itself");
         return MC_ERR_NOT_SUPPORTED;
     }
     status = shm_guest_open(transport->host, channel, &guest, reason);

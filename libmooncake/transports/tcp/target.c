@@ -1,7 +1,7 @@
 /* transports/tcp/target.c - the target's side of READ and WRITE frames, on the loop's thread.
  *
- * The range is pinned in the registry from the header to the last byte, so it can't be unregistered under the transfer, and
- * nothing outside registered memory with the right is ever read or written.
+ * The range is pinned in the registry from the header to the last byte, so it can't be unregistered under the transfer,
+ * and nothing outside registered memory with the right is ever read or written.
  */
 #include "transports/tcp/target.h"
 
@@ -21,8 +21,8 @@ static int32_t check_guard(struct exchange *exchange) {
 static void pin_range(struct exchange *exchange, uint32_t access) {
     const struct transport_host *host = host_of(exchange);
 
-    exchange->status = host->pin(host->context, exchange->request.address, exchange->request.length, access,
-                                 &exchange->pin);
+    exchange->status =
+        host->pin(host->context, exchange->request.address, exchange->request.length, access, &exchange->pin);
     if (exchange->status == MC_OK)
         exchange->status = check_guard(exchange);
 }
