@@ -1,11 +1,10 @@
 """The base of all exceptions, and the way from a status code of the library to one.
 
-Imports nothing heavy: the classes themselves are in the generated `errors`.
+Imports nothing: whoever only catches mooncake.errors shall not wait for `typing`. The classes are in the generated
+`errors`.
 """
 
 from __future__ import annotations
-
-from typing import Any, Optional
 
 __all__ = ["MooncakeError", "error_for"]
 
@@ -20,7 +19,7 @@ class MooncakeError(Exception):
     code: int = -1
     name: str = "MC_ERR_INTERNAL"
     retryable: bool = False
-    errno: Optional[int]
+    errno: int | None
     message: str
 
     def __init__(self, code: int, name: str, message: str, errno: int = 0) -> None:
@@ -33,7 +32,7 @@ class MooncakeError(Exception):
     def __str__(self) -> str:
         return f"{self.message} ({self.name})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.code, self.name, self.message, self.errno)
 
 
