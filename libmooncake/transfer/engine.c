@@ -332,7 +332,7 @@ static void make_quiet(struct engine *engine) {
         batch_abandon(batch_at(engine->batches.next));
 }
 
-static void set_state(struct engine *engine, int state) {
+static void set_state(struct engine *engine, enum engine_state state) {
     pthread_mutex_lock(&engine->lock);
     engine->state = state;
     pthread_cond_broadcast(&engine->quiet);

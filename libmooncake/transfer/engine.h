@@ -31,7 +31,7 @@ struct engine {
     struct object object;
     pthread_mutex_t lock;
     pthread_cond_t quiet; /* calls has become 0 */
-    enum { ENGINE_OPEN, ENGINE_CLOSING, ENGINE_CLOSED } state;
+    enum engine_state { ENGINE_OPEN, ENGINE_CLOSING, ENGINE_CLOSED } state;
     uint32_t calls;
     struct list peers;
     struct list batches;
