@@ -45,8 +45,8 @@ int32_t mc_batch_submit(mc_engine *handle, const struct mc_request *requests, si
     struct engine *engine;
     int32_t status = check_requests(requests, count, stride, error);
 
-    if (status == MC_OK && ret_batch == NULL)
-        status = status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "ret_batch is NULL");
+    if (ret_batch == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "ret_batch is NULL");
     if (status == MC_OK)
         status = options_take(&taken, sizeof(taken), sizeof(taken), options, error);
     if (status != MC_OK)

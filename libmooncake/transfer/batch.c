@@ -282,6 +282,21 @@ static const struct mc_request *request_at(const struct mc_request *requests, si
     return (const struct mc_request *)(const void *)((const char *)requests + index * stride);
 }
 
+/* Makes the slices of all requests, `total` in number. False if memory is short. */
+static bool make_slices(struct batch *batch, const struct mc_request *requests, size_t stride, uint64_t total) {
+    struct slice *next = calloc(total, sizeof(*next));
+
+    if (next == NULL)
+        return false;
+    batch->slices = next;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        if (batch->requests[i].slice_count > 0)
+            fill_slices(batch, request_at(requests, i, stride), &batch->requests[i], next);
+        next += batch->requests[i].slice_count;
+    }
+    return true;
+}
+
 int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, size_t count, size_t stride,
                       const struct batch_options *options, struct batch **ret_batch, struct mc_error *error) {
     struct batch *batch = batch_new(engine, count, options);
@@ -294,17 +309,8 @@ int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, 
         status = prepare_request(batch, request_at(requests, i, stride), i, error);
         slices += batch->requests[i].slice_count;
     }
-    if (status == MC_OK && slices > 0) {
-        batch->slices = calloc(slices, sizeof(batch->slices[0]));
-        if (batch->slices == NULL)
-            status = status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %" PRIu64 " slices", slices);
-    }
-    slices = 0;
-    for (size_t i = 0; i < count && status == MC_OK; i++) {
-        if (batch->requests[i].slice_count > 0)
-            fill_slices(batch, request_at(requests, i, stride), &batch->requests[i], batch->slices + slices);
-        slices += batch->requests[i].slice_count;
-    }
+    if (status == MC_OK && slices > 0 && !make_slices(batch, requests, stride, slices))
+        status = status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %" PRIu64 " slices", slices);
     if (status == MC_OK && options->queue != NULL) {
         status = queue_bind(options->queue);
         if (status == MC_OK)
