@@ -494,7 +494,8 @@ int32_t batch_wait(struct batch *batch, uint64_t deadline) {
     uint64_t until = deadline < batch->deadline ? deadline : batch->deadline;
 
     while (!batch_is_done(batch)) {
-        copy_until(batch, until);
+        if (clock_now() < until)
+            copy_until(batch, until);
         if (!batch_is_done(batch) && clock_now() < until)
             lanes_drive(batch->lanes, batch->lane_count, &batch->done, until);
         if (!batch_is_done(batch) && clock_now() >= batch->deadline)
