@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +46,14 @@ class OtherProcess:
 
     def write(self, offset: int, data: bytes) -> None:
         self.ask("write", offset, data.hex())
+
+    def stop(self) -> None:
+        """SIGSTOP; returns when it has stopped."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+
+    def go_on(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def end(self) -> None:
         self.process.kill()

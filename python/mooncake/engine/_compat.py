@@ -27,7 +27,10 @@ from ._requests import pack_columns, pack_one, words
 __all__ = ["TransferEngine", "TransferNotify", "TransferOpcode"]
 
 _PROBE_SECONDS = 3.0
-_LOST = (errors.StalePeer, errors.Unreachable, errors.ConnectionLost, errors.InvalidHandle)
+# What says that a peer is gone. The paths that are left to a peer that is gone may be none at all.
+_LOST = (errors.StalePeer, errors.Unreachable, errors.ConnectionLost, errors.InvalidHandle, errors.NotSupported)
+# Answers of a submission after which another peer of the same name may be asked.
+_UNBEGUN = (errors.StalePeer, errors.InvalidHandle, errors.NotSupported)
 _HINTS = frozenset(
     " ascend ascend_direct barex bufio cxi cxl efa gds hip io_uring maca mnnvl mpcomm musa nccl nvlink nvlink_intra"
     " nvmeof rdma self shm sunrise_link tcp tpu ub ubshmem".split(" ")
@@ -544,7 +547,7 @@ class TransferEngine:
         for attempt in (0, 1):
             try:
                 flight = self._start(target, opcode, local, remote, length)
-            except (errors.StalePeer, errors.InvalidHandle):
+            except _UNBEGUN:
                 if attempt:
                     raise
                 continue
@@ -570,7 +573,7 @@ class TransferEngine:
         for attempt in (0, 1):
             try:
                 flight = self._start(target, opcode, local, remote, length)
-            except (errors.StalePeer, errors.InvalidHandle) as error:
+            except _UNBEGUN as error:
                 if not attempt:
                     continue
                 _log("warning", "transfer with %s: %s", target, error)

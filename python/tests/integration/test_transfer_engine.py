@@ -86,14 +86,14 @@ def test_asynchronous_batches_have_ids(old: TransferEngine, old_there: Any) -> N
 
 
 def test_a_failed_transfer_is_negative_and_logged(
-    old: TransferEngine, old_there: Any, caplog: pytest.LogCaptureFixture
+    old: TransferEngine, old_there: Any, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = filled(old)
     beyond = old_there.base + old_there.size
     with caplog.at_level(logging.WARNING, "mooncake.engine"):
         assert old.transfer_sync_write(old_there.address, address, beyond, 8) < 0
     assert old_there.address in caplog.text
-    assert "MC_ERR_NOT_REGISTERED" in caplog.text
+    assert "MC_ERR_NOT_REGISTERED" in caplog.text or path == "shm"  # which knows of no such range
     assert old.batch_transfer_sync_read(old_there.address, [address] * 2, [old_there.base, beyond], [8, 8]) < 0
     batch = old.batch_transfer_async_write(old_there.address, [address], [beyond], [8])
     assert batch == 0 or old.get_batch_transfer_status([batch]) == -1
@@ -155,9 +155,8 @@ def test_a_probe_is_0_for_the_living(old: TransferEngine, old_there: Any, path: 
         assert old.send_probe(old_there.address) < 0
 
 
+@pytest.mark.parametrize("path", ["shm", "tcp"])
 def test_a_restarted_peer_is_resolved_again(old: TransferEngine, path: str, spawn: Any) -> None:
-    if path == "self":
-        pytest.skip("an engine does not outlive its process")
     address = filled(old)
     first = spawn(path)
     assert old.transfer_sync_write(first.address, address, first.base, 8) == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +24,9 @@ size = 1 << 20
 buffer = engine.allocate_managed_buffer(size)
 assert engine.transfer_sync_read(address, buffer, base, 8) == 0
 os.kill(stopped, signal.SIGSTOP)
+while any(open(f"/proc/{stopped}/task/{task}/stat").read().rpartition(")")[2].split()[0] != "T"
+          for task in os.listdir(f"/proc/{stopped}/task")):
+    pass
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 start = time.monotonic()
 try:
@@ -68,7 +69,7 @@ def test_other_threads_run_while_one_waits(engine: Engine, there: Any, peer: Any
             counted[0] += 1
 
     thread = threading.Thread(target=count)
-    os.kill(there.process.pid, signal.SIGSTOP)
+    there.stop()
     try:
         thread.start()
         before = counted[0]
@@ -78,13 +79,13 @@ def test_other_threads_run_while_one_waits(engine: Engine, there: Any, peer: Any
     finally:
         stop.set()
         thread.join()
-        os.kill(there.process.pid, signal.SIGCONT)
+        there.go_on()
 
 
 def test_a_deadline_ends_a_transfer_with_a_stopped_peer(engine: Engine, there: Any, peer: Any) -> None:
     buffer = bytearray(1 << 16)
     with engine.register(buffer, access=Access.NONE):
-        os.kill(there.process.pid, signal.SIGSTOP)
+        there.stop()
         try:
             with engine.submit([Request(peer, READ, buffer, there.base)], timeout=0.3) as batch:
                 assert batch.wait(0.01) is False
@@ -93,12 +94,12 @@ def test_a_deadline_ends_a_transfer_with_a_stopped_peer(engine: Engine, there: A
                     batch.wait()
                 assert batch.status()[0].state == "timeout"
         finally:
-            os.kill(there.process.pid, signal.SIGCONT)
+            there.go_on()
         peer.read(buffer, there.base)
 
 
 def test_a_cancelled_batch_says_so(engine: Engine, there: Any, peer: Any, memory: Any) -> None:
-    os.kill(there.process.pid, signal.SIGSTOP)
+    there.stop()
     try:
         with engine.submit([Request(peer, READ, memory, there.base, 1000)] * 3) as batch:
             batch.cancel()
@@ -106,11 +107,11 @@ def test_a_cancelled_batch_says_so(engine: Engine, there: Any, peer: Any, memory
                 batch.wait()
             assert {row.state for row in batch.status()} == {"cancelled"}
     finally:
-        os.kill(there.process.pid, signal.SIGCONT)
+        there.go_on()
 
 
 def test_a_killed_peer_is_noticed_within_a_second(engine: Engine, there: Any, peer: Any, memory: Any) -> None:
-    os.kill(there.process.pid, signal.SIGSTOP)
+    there.stop()
     batch = engine.submit([Request(peer, READ, memory, there.base, 1000)])
     there.process.kill()
     start = time.monotonic()
@@ -182,15 +183,14 @@ def test_close_ends_transfers_in_flight(there: Any) -> None:
     old = TransferEngine()
     assert old.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
     buffer = old.allocate_managed_buffer(4096)
-    os.kill(there.process.pid, signal.SIGSTOP)
+    assert old.transfer_sync_read(there.address, buffer, there.base, 8) == 0
+    there.stop()
     try:
-        batch = 0
         closer = threading.Timer(0.2, old.close)
         closer.start()
         start = time.monotonic()
-        batch = old.transfer_sync_read(there.address, buffer, there.base, 8)
-        assert batch < 0
+        assert old.transfer_sync_read(there.address, buffer, there.base, 8) < 0
         assert time.monotonic() - start < 3
         closer.join()
     finally:
-        os.kill(there.process.pid, signal.SIGCONT)
+        there.go_on()
