@@ -131,9 +131,11 @@ struct mc_request_status {
     uint32_t reserved;
 };
 
+#define MC_BATCH_DRIVEN 1u /* the caller's next step is mc_batch_wait: it drives, and nothing moves until then */
+
 struct mc_batch_options {
     uint32_t struct_size;
-    uint32_t flags;      /* none yet */
+    uint32_t flags;      /* MC_BATCH_* */
     uint64_t timeout_ns; /* deadline of each request, from submission; 0: MC_TRANSFER_TIMEOUT seconds, default 30 */
     uint64_t user_data;  /* returned in the completion */
     mc_queue *queue;     /* where the completion appears; NULL: nowhere, use mc_batch_wait */

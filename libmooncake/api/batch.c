@@ -51,13 +51,14 @@ int32_t mc_batch_submit(mc_engine *handle, const struct mc_request *requests, si
         status = options_take(&taken, sizeof(taken), sizeof(taken), options, error);
     if (status != MC_OK)
         return status;
-    if (taken.flags != 0)
+    if ((taken.flags & ~MC_BATCH_DRIVEN) != 0)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken.flags);
     status = engine_call_begin(handle, &engine, error);
     if (status != MC_OK)
         return status;
     inner.timeout = taken.timeout_ns > 0 ? taken.timeout_ns : engine->transfer_timeout;
     inner.user_data = taken.user_data;
+    inner.attended = (taken.flags & MC_BATCH_DRIVEN) != 0;
     if (taken.queue != NULL) {
         status = queue_call_begin(taken.queue, &inner.queue);
         if (status != MC_OK)

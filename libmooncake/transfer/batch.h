@@ -18,7 +18,7 @@ struct batch_options {
     uint64_t timeout; /* not 0 */
     uint64_t user_data;
     struct queue *queue; /* NULL: none */
-    bool attended;       /* the caller waits for it next, and frees it: no id, no timer */
+    bool attended; /* the caller waits for it next, and drives: no timer, nothing for the loop to do */
 };
 
 /* Checks all requests and finds their paths; within an engine call. Nothing has begun. */
