@@ -14,6 +14,7 @@
 #include <mooncake/error.h>
 
 #define GATHER 64
+#define LARGE_PAYLOAD 8192u /* from here on, copying it out of the buffer costs more than a system call */
 
 /* The rest of a frame whose owner is gone. */
 struct leftover {
@@ -26,7 +27,7 @@ void connection_init(struct connection *connection, const struct connection_ops 
     list_init(&connection->out);
     connection->sink = (struct sink){NULL, 0};
     connection->payload = 0;
-    connection->within = false;
+    connection->large = connection->within = false;
     connection->fd = fd;
     connection->start = connection->end = 0;
     connection->received = connection->sent = 0;
@@ -141,6 +142,7 @@ static int32_t digest(struct connection *connection) {
                 return status;
             connection->start += FRAME_SIZE;
             connection->payload = frame.payload;
+            connection->large = frame.payload >= LARGE_PAYLOAD;
             connection->sink = (struct sink){NULL, 0};
             connection->within = true;
             status = connection->ops->begin(connection, &frame, &connection->sink);
@@ -156,7 +158,8 @@ static int32_t digest(struct connection *connection) {
     return status;
 }
 
-/* Prepares one receive: the sink's rest first, then the buffer. The buffer has nothing but part of a header. */
+/* Prepares one receive: the sink's rest first, then the buffer, which has nothing but part of a header. Behind a large
+ * payload comes the next header and no more, since what follows that is likely to be large, too. */
 static int prepare(struct connection *connection, struct iovec vector[2], size_t *ret_direct) {
     int used = 0;
     uint32_t kept = connection->end - connection->start;
@@ -170,7 +173,8 @@ static int prepare(struct connection *connection, struct iovec vector[2], size_t
         *ret_direct = connection->sink.length < connection->payload ? connection->sink.length : connection->payload;
         vector[used++] = (struct iovec){connection->sink.bytes, *ret_direct};
     }
-    vector[used++] = (struct iovec){connection->buffer + kept, CONNECTION_BUFFER - kept};
+    vector[used++] = (struct iovec){connection->buffer + kept,
+                                    *ret_direct > 0 && connection->large ? FRAME_SIZE : CONNECTION_BUFFER - kept};
     return used;
 }
 

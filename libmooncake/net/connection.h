@@ -48,6 +48,7 @@ struct connection {
     struct list out;
     struct sink sink; /* what is left of it */
     uint32_t payload; /* bytes of the current frame's payload that haven't come */
+    bool large;       /* the current payload is worth a system call of its own */
     bool within;      /* after a header, before the end of its payload */
     int fd;           /* -1 when down */
     uint32_t start;   /* buffer[start, end) is received and not looked at */
