@@ -225,6 +225,7 @@ def _prefill(parent: Connection, other: Connection, config: Config, requests: li
             address, base = other.recv()
             with native.open(address) as peer:
                 _check_path(peer, transport)
+                _touch(engine, address, staging, max(longest, 1) * config.block_size, base, config.pool_size)
                 other.send(native.address)
                 pattern, seconds = _prefill_requests(
                     engine, native, peer, blocks, staging, longest, base, config, requests
@@ -239,6 +240,13 @@ def _check_path(peer: Peer, transport: str) -> None:
     for path in peer.explain():
         if path["transport"] == transport and not path["usable"]:
             raise RuntimeError(f"{transport} does not lead to the other process: {path.get('reason')}")
+
+
+def _touch(engine: TransferEngine, target: str, source: int, length: int, base: int, size: int) -> None:
+    """Writes over the whole pool once: that its pages are mapped is set-up, here as for memcpy and the socket."""
+    for offset in range(0, size, length):
+        if engine.transfer_sync_write(target, source, base + offset, min(length, size - offset)) != 0:
+            raise RuntimeError("the pool of the decode side can't be written")
 
 
 def _prefill_requests(

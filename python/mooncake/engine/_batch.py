@@ -17,6 +17,8 @@ __all__ = ["Batch", "Completion", "Queue", "RequestStatus"]
 _REQUEST_SIZE: int = ffi.sizeof("struct mc_request")
 _STATUS_SIZE: int = ffi.sizeof("struct mc_request_status")
 _COMPLETION_SIZE: int = ffi.sizeof("struct mc_completion")
+_OPTIONS_SIZE: int = ffi.sizeof("struct mc_batch_options")
+_DRIVEN: Any = ffi.new("struct mc_batch_options *", (_OPTIONS_SIZE, lib.MC_BATCH_DRIVEN))
 _STATES = {
     lib.MC_STATE_PENDING: "pending",
     lib.MC_STATE_CANCELLED: "cancelled",
@@ -56,12 +58,19 @@ class Batch:
         self._cell: Any = ffi.new("uint64_t *")
         self.context = context
 
-    def start(self, handle: Any, packed: Any, timeout: Optional[float] = None, queue: Optional[Queue] = None) -> None:
-        """Submits the packed requests; for Engine and Peer only."""
-        options: Any = ffi.NULL
+    def start(
+        self,
+        handle: Any,
+        packed: Any,
+        timeout: Optional[float] = None,
+        queue: Optional[Queue] = None,
+        *,
+        driven: bool = False,
+    ) -> None:
+        """Submits the packed requests; for Engine and Peer only. driven: poll() or wait() comes next, from here."""
+        options: Any = _DRIVEN if driven else ffi.NULL
         if timeout is not None or queue is not None:
-            options = ffi.new("struct mc_batch_options *")
-            options.struct_size = ffi.sizeof("struct mc_batch_options")
+            options = ffi.new("struct mc_batch_options *", (_OPTIONS_SIZE, lib.MC_BATCH_DRIVEN if driven else 0))
             # 0 means the default to the library; a caller's 0 means "at once".
             options.timeout_ns = 0 if timeout is None else max(1, nanoseconds(timeout))
         error = new_error()

@@ -493,8 +493,17 @@ class TransferEngine:
                 del self._peers[target]
         peer.close()
 
-    def _start(self, target: str, opcode: int, local: array[int], remote: array[int], length: array[int]) -> _Flight:
-        """Submits one batch; nothing was begun if it raises."""
+    def _start(
+        self,
+        target: str,
+        opcode: int,
+        local: array[int],
+        remote: array[int],
+        length: array[int],
+        *,
+        driven: bool = False,
+    ) -> _Flight:
+        """Submits one batch; nothing was begun if it raises. driven: the caller waits for it at once."""
         peer = self._peer(target)
         engine = self._running()
         packed = (
@@ -505,11 +514,11 @@ class TransferEngine:
         flight = _Flight(engine, target, peer, len(local))
         try:
             try:
-                flight.batch.start(engine.handle, packed)
+                flight.batch.start(engine.handle, packed, driven=driven)
             except errors.NotRegistered:
                 if not flight.lend(local, length):
                     raise
-                flight.batch.start(engine.handle, packed)
+                flight.batch.start(engine.handle, packed, driven=driven)
         except BaseException as error:
             flight.close()
             if isinstance(error, _LOST):
@@ -546,7 +555,7 @@ class TransferEngine:
         """One batch to its end; once more if its peer was restarted before anything of it was begun."""
         for attempt in (0, 1):
             try:
-                flight = self._start(target, opcode, local, remote, length)
+                flight = self._start(target, opcode, local, remote, length, driven=True)
             except _UNBEGUN:
                 if attempt:
                     raise

@@ -118,7 +118,7 @@ class Peer:
         address, length, keep = span_of(local, length, writable=opcode == READ)
         packed = pack_one(self.id, opcode, address, remote, length, guard)
         with Batch(self._engine, 1, keep) as batch:
-            batch.start(self._engine.handle, packed, timeout)
+            batch.start(self._engine.handle, packed, timeout, driven=True)
             batch.wait()
 
     def submit(
