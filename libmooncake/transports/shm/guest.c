@@ -39,7 +39,7 @@ struct mapping {
     uint64_t memory_size;
     uint32_t access;
     uint32_t slot;
-    bool refused;    /* the peer or the kernel said no: not asked again */
+    bool refused;    /* it can't be mapped: not asked again */
     uint8_t *memory; /* the whole memfd; NULL until mapped */
 };
 
@@ -204,7 +204,7 @@ static bool map(struct shm_guest *guest, struct mapping *mapping) {
     if (answer.status == MC_OK && answer.key == mapping->key && count == 1 &&
         memfd_map(fd, 0, mapping->memory_size, (mapping->access & MC_REMOTE_WRITE) != 0, &memory) == 0)
         mapping->memory = memory;
-    else
+    else if (answer.status != MC_ERR_NOT_REGISTERED) /* which may be for a moment: an unregistration that fails */
         mapping->refused = true;
     if (count == 1)
         fork_close(fd);

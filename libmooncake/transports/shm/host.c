@@ -134,6 +134,7 @@ int32_t shm_host_withdraw(struct shm_host *shm, struct region *region, uint64_t 
     while (in_use(shm, index)) {
         if (clock_now() >= deadline) {
             set_state(slot, SHM_OPEN);
+            atomic_fetch_add(&shm->page->changes, 1); /* for whoever looked meanwhile and found it closed */
             return MC_ERR_BUSY;
         }
         nanosleep(&pause, NULL);
