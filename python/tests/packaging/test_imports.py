@@ -46,9 +46,10 @@ def test_mooncake_engine_loads_nothing_heavy(heavy: str) -> None:
 
 
 @pytest.mark.parametrize(("module", "milliseconds"), [("mooncake", 20), ("mooncake.engine", 60)])
-def test_an_import_is_quick(module: str, milliseconds: int) -> None:
+def test_an_import_is_quick(module: str, milliseconds: int, tmp_path: Path) -> None:
+    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
     code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
-    assert min(float(python(code)) for _ in range(9)) * 1000 < milliseconds
+    assert min(float(python(code, **compiled)) for _ in range(9)) * 1000 < milliseconds
 
 
 def test_the_version_is_known() -> None:
