@@ -107,7 +107,7 @@ def test_a_request_to_a_stopped_peer_is_indeterminate_only_if_it_is_a_write(star
 def test_a_restarted_peer_is_stale_for_the_old_id_and_opened_anew_below_two_seconds(
     start: Callable[..., Actor], path: str
 ) -> None:
-    client, target, local, remote, peer = pair(start, path)
+    client, target, local, _, peer = pair(start, path)
     target.kill()
     begun = time.monotonic()
     again = start(listen=target.address, **options(path))
