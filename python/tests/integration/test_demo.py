@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +83,22 @@ def test_a_malformed_trace_ends_with_line_and_reason(tmp_path: Path, capsys: pyt
     path.write_text(path.read_text() + '{"timestamp": 1e9}\n')
     assert main(["--trace", str(path)]) == 2
     assert f"{path}, line 4: timestamp must be a whole number" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_demo_and_both_its_processes(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "mooncake.cli.demo", "--pool-size", "16384000"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert demo.stderr is not None
+    assert demo.stderr.readline().startswith("shm: ")
+    os.killpg(demo.pid, signal.SIGINT)
+    assert demo.wait(10) == 130
+    assert demo.stderr.read() == ""
 
 
 @pytest.mark.parametrize(
