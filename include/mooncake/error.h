@@ -55,6 +55,14 @@ struct mc_error {
     char message[244];    /* one line of words, NUL-terminated */
 };
 
+/* What a struct mc_error begins as: `struct mc_error error = MC_ERROR_INIT;` */
+#define MC_ERROR_INIT                    \
+    {                                    \
+        sizeof(struct mc_error), 0, 0, { \
+            0                            \
+        }                                \
+    }
+
 MC_BEGIN_DECLS
 
 /* "MC_ERR_BUSY" for MC_ERR_BUSY; "MC_ERR_UNKNOWN" for a number that is no code. Static storage. */

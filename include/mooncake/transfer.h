@@ -85,8 +85,8 @@ MC_API int32_t mc_peer_open(mc_engine *engine, const char *address, uint64_t *re
 /* Releases the id; batches in flight go on. */
 MC_API int32_t mc_peer_close(uint64_t peer);
 
-/* Asks the peer for a sign of life. MC_OK, MC_ERR_TIMEOUT, MC_ERR_STALE_PEER, MC_ERR_UNREACHABLE,
- * MC_ERR_CONNECTION_LOST. */
+/* Asks the peer for a sign of life. `timeout_ns` as in mc_batch_options. MC_OK, MC_ERR_TIMEOUT, MC_ERR_STALE_PEER,
+ * MC_ERR_UNREACHABLE, MC_ERR_CONNECTION_LOST. */
 MC_API int32_t mc_peer_probe(uint64_t peer, uint64_t timeout_ns, struct mc_error *error);
 
 /* Which paths lead to the peer and why the others don't, cheapest first, as JSON: [{"transport":"self","cost":0,
@@ -155,6 +155,10 @@ MC_API int32_t mc_batch_wait(uint64_t batch, uint64_t timeout_ns);
 MC_API int32_t mc_batch_status(uint64_t batch, size_t first, struct mc_request_status *statuses, size_t count,
                                size_t stride);
 
+/* Says in *error which request did not complete, on which path, and why. Returns what mc_batch_wait would without
+ * waiting. */
+MC_API int32_t mc_batch_explain(uint64_t batch, struct mc_error *error);
+
 /* Ends all requests that aren't terminal as CANCELLED. On return the whole batch is terminal and its buffers are quiet.
  */
 MC_API int32_t mc_batch_cancel(uint64_t batch);
@@ -188,13 +192,18 @@ struct mc_notification {
 
 #define MC_NOTIFICATION_MAX 65536u /* bytes of name and message together */
 
-/* Delivers a notification into the peer's queue and waits until it is there. MC_ERR_TOO_LARGE, MC_ERR_QUEUE_FULL,
- * MC_ERR_TIMEOUT. Writes that completed before the call are visible to whoever receives it. */
+/* Delivers a notification into the peer's queue and waits until it is there. `timeout_ns` as in mc_batch_options.
+ * MC_ERR_TOO_LARGE, MC_ERR_QUEUE_FULL, MC_ERR_TIMEOUT. Writes that completed before the call are visible to whoever
+ * receives it. */
 MC_API int32_t mc_peer_notify(uint64_t peer, const void *name, size_t name_length, const void *message,
                               size_t message_length, uint64_t timeout_ns, struct mc_error *error);
 
 /* Takes the oldest notification, waiting at most `timeout_ns`; MC_ERR_PENDING if there is none. */
 MC_API int32_t mc_engine_receive(mc_engine *engine, uint64_t timeout_ns, struct mc_notification **ret_notification);
+
+/* A descriptor that is readable while a notification waits, or a negative status. Belongs to the engine: poll it, never
+ * read or close it. */
+MC_API int32_t mc_engine_notification_fd(mc_engine *engine);
 
 /* NULL is fine. */
 MC_API void mc_notification_free(struct mc_notification *notification);

@@ -34,6 +34,9 @@
 /* Waits without a limit, where a function takes a timeout in nanoseconds. */
 #define MC_FOREVER UINT64_MAX
 
+/* Bytes that any "host:port" takes, with its NUL. */
+#define MC_ADDRESS_MAX 288u
+
 /* A transfer engine, and a completion queue. The pointers are tokens and must not be dereferenced. */
 typedef struct mc_engine mc_engine;
 typedef struct mc_queue mc_queue;

@@ -102,6 +102,22 @@ int32_t mc_batch_status(uint64_t id, size_t first, struct mc_request_status *sta
     return status;
 }
 
+int32_t mc_batch_explain(uint64_t id, struct mc_error *error) {
+    struct batch *batch;
+    bool open;
+    int32_t status = batch_call_begin(id, &batch, &open);
+
+    if (status != MC_OK)
+        return status_set(error, status, 0, "batch handle: %s", status_text(status));
+    status = batch_outcome(batch);
+    if (status == MC_ERR_PENDING)
+        status_set(error, status, 0, "the batch is not finished yet");
+    else if (status != MC_OK)
+        batch_explain(batch, error);
+    batch_call_end(batch, open);
+    return status;
+}
+
 int32_t mc_batch_cancel(uint64_t id) {
     struct batch *batch;
     bool open;

@@ -184,13 +184,18 @@ int32_t mc_peer_close(uint64_t id) {
     return MC_OK;
 }
 
+/* 0 is the engine's default. */
+static uint64_t deadline_of(const struct engine *engine, uint64_t timeout_ns) {
+    return clock_after(clock_now(), timeout_ns > 0 ? timeout_ns : engine->transfer_timeout);
+}
+
 int32_t mc_peer_probe(uint64_t id, uint64_t timeout_ns, struct mc_error *error) {
     struct peer *peer;
     int32_t status = peer_call_begin(id, &peer, error);
 
     if (status != MC_OK)
         return status;
-    status = peer_probe(peer, clock_after(clock_now(), timeout_ns), error);
+    status = peer_probe(peer, deadline_of(peer->engine, timeout_ns), error);
     peer_call_end(peer);
     return status;
 }
@@ -224,7 +229,8 @@ int32_t mc_peer_notify(uint64_t id, const void *name, size_t name_length, const 
     status = peer_call_begin(id, &peer, error);
     if (status != MC_OK)
         return status;
-    status = peer_notify(peer, name, name_length, message, message_length, clock_after(clock_now(), timeout_ns), error);
+    status =
+        peer_notify(peer, name, name_length, message, message_length, deadline_of(peer->engine, timeout_ns), error);
     peer_call_end(peer);
     return status;
 }
@@ -241,6 +247,17 @@ int32_t mc_engine_receive(mc_engine *handle, uint64_t timeout_ns, struct mc_noti
     status = notifications_take(engine->notifications, clock_after(clock_now(), timeout_ns), ret_notification);
     engine_call_end(engine);
     return status;
+}
+
+int32_t mc_engine_notification_fd(mc_engine *handle) {
+    struct engine *engine;
+    int32_t result = engine_call_begin(handle, &engine, NULL);
+
+    if (result != MC_OK)
+        return result;
+    result = notifications_fd(engine->notifications);
+    engine_call_end(engine);
+    return result;
 }
 
 void mc_notification_free(struct mc_notification *notification) {

@@ -185,7 +185,3 @@ struct channel *channel_close(struct channel *channel) {
 const uint8_t *channel_incarnation(const struct channel *channel) {
     return channel->target.incarnation;
 }
-
-const char *channel_address(const struct channel *channel) {
-    return channel->address;
-}

@@ -39,7 +39,6 @@ struct channel *channel_close(struct channel *channel);
 void channel_break(struct channel *channel, int32_t status);
 
 const uint8_t *channel_incarnation(const struct channel *channel);
-const char *channel_address(const struct channel *channel);
 
 /* The lane with the least to do, or an unused one while all are busy. */
 struct lane *channel_lane(struct channel *channel);

@@ -9,7 +9,7 @@
 #include <mooncake/error.h>
 
 /* The longest "host:port" with its NUL: a 253-byte name, brackets, a scope, a port. */
-#define ADDRESS_TEXT_MAX 288
+#define ADDRESS_TEXT_MAX MC_ADDRESS_MAX
 
 struct address {
     struct sockaddr_storage storage;

@@ -120,6 +120,9 @@ static void request_end(struct request *request) {
     if (status != MC_OK) {
         int none = MC_OK;
 
+        /* Slices that completed stand beside those that didn't. */
+        if (request->slice_count > 0 && request->slices[0].opcode == MC_WRITE && atomic_load(&request->bytes) > 0)
+            atomic_store(&request->indeterminate, true);
         atomic_compare_exchange_strong(&batch->first_failure, &none, status);
         atomic_fetch_add(&batch->failed, 1);
     }
@@ -541,7 +544,7 @@ void batch_explain(const struct batch *batch, struct mc_error *error) {
             continue;
         status_set(error, status, 0, "request %u, %s of %" PRIu64 " bytes at 0x%" PRIx64 " of %s by %s: %s", i,
                    request->slices[0].opcode == MC_READ ? "READ" : "WRITE", request->length, request->slices[0].remote,
-                   channel_address(request->peer->channel), request->link->ops->name, status_text(status));
+                   request->peer->address, request->link->ops->name, status_text(status));
         return;
     }
 }

@@ -18,7 +18,7 @@ struct batch_options {
     uint64_t timeout; /* not 0 */
     uint64_t user_data;
     struct queue *queue; /* NULL: none */
-    bool attended; /* the caller waits for it next, and drives: no timer, nothing for the loop to do */
+    bool attended;       /* the caller waits for it next, and drives: no timer, nothing for the loop to do */
 };
 
 /* Checks all requests and finds their paths; within an engine call. Nothing has begun. */
@@ -55,7 +55,7 @@ void batch_abandon(struct batch *batch);
  * Within an engine call, or when the engine is closed. */
 void batch_retire(struct batch *batch);
 
-/* Says in *error which request of a batch that is done did not complete, and why. Within an engine call. */
+/* Says in *error which request of a batch that is done did not complete, and why. */
 void batch_explain(const struct batch *batch, struct mc_error *error);
 
 size_t batch_count(const struct batch *batch);

@@ -8,6 +8,8 @@
 
 #include "base/list.h"
 #include "os/address.h"
+#include "os/flag.h"
+#include "os/fork.h"
 #include "os/thread.h"
 #include "wire/message.h"
 
@@ -25,6 +27,7 @@ struct notifications {
     uint32_t count;
     uint32_t capacity;
     bool closed;
+    int fd; /* readable while the queue isn't empty; -1 until somebody asks for it */
 };
 
 struct notifications *notifications_new(uint32_t capacity) {
@@ -36,6 +39,7 @@ struct notifications *notifications_new(uint32_t capacity) {
     thread_cond_init(&notifications->changed);
     list_init(&notifications->queue);
     notifications->capacity = capacity;
+    notifications->fd = -1;
     return notifications;
 }
 
@@ -46,6 +50,7 @@ struct notifications *notifications_free(struct notifications *notifications) {
         return NULL;
     list_each (node, after, &notifications->queue)
         free(list_entry(node, struct received, node));
+    fork_close(notifications->fd);
     pthread_cond_destroy(&notifications->changed);
     pthread_mutex_destroy(&notifications->lock);
     free(notifications);
@@ -110,6 +115,8 @@ static int32_t serve_notify(struct exchange *exchange) {
     if (notifications->count < notifications->capacity) {
         list_append(&notifications->queue, &received->node);
         notifications->count++;
+        if (notifications->fd >= 0)
+            flag_raise(notifications->fd);
         pthread_cond_signal(&notifications->changed);
     } else {
         status = MC_ERR_QUEUE_FULL;
@@ -130,6 +137,20 @@ void notifications_serve(struct notifications *notifications, struct server *ser
     server_add(server, &notifications->service);
 }
 
+int notifications_fd(struct notifications *notifications) {
+    int fd;
+
+    pthread_mutex_lock(&notifications->lock);
+    if (notifications->fd < 0) {
+        notifications->fd = flag_open();
+        if (notifications->fd >= 0 && !list_empty(&notifications->queue))
+            flag_raise(notifications->fd);
+    }
+    fd = notifications->fd >= 0 ? notifications->fd : MC_ERR_SYSTEM;
+    pthread_mutex_unlock(&notifications->lock);
+    return fd;
+}
+
 int32_t notifications_take(struct notifications *notifications, uint64_t deadline,
                            struct mc_notification **ret_notification) {
     int32_t status = MC_OK;
@@ -146,6 +167,8 @@ int32_t notifications_take(struct notifications *notifications, uint64_t deadlin
 
         list_remove(&received->node);
         notifications->count--;
+        if (notifications->fd >= 0 && list_empty(&notifications->queue))
+            flag_lower(notifications->fd);
         *ret_notification = &received->public;
     }
     pthread_mutex_unlock(&notifications->lock);

@@ -20,6 +20,9 @@ void notifications_serve(struct notifications *notifications, struct server *ser
 void notifications_close(struct notifications *notifications, bool closed);
 struct notifications *notifications_free(struct notifications *notifications); /* NULL is fine; returns NULL */
 
+/* As mc_engine_notification_fd. */
+int notifications_fd(struct notifications *notifications);
+
 /* As mc_engine_receive; `deadline` in clock_now's time. */
 int32_t notifications_take(struct notifications *notifications, uint64_t deadline,
                            struct mc_notification **ret_notification);

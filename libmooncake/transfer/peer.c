@@ -73,6 +73,7 @@ int32_t peer_open(struct engine *engine, const char *address, struct peer **ret_
     list_init(&peer->node);
     ref_take(&engine->object.ref);
     peer->engine = engine;
+    text_copy(peer->address, sizeof(peer->address), address);
     status = channel_open(address, &options, &peer->channel, error);
     if (status == MC_OK) {
         status = connect_links(peer);
@@ -104,7 +105,7 @@ int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error)
     int32_t status = channel_call(peer->channel, MESSAGE_PING, NULL, 0, deadline, NULL, 0, NULL);
 
     if (status != MC_OK)
-        status_set(error, status, 0, "%s: %s", channel_address(peer->channel), status_text(status));
+        status_set(error, status, 0, "%s: %s", peer->address, status_text(status));
     return status;
 }
 
@@ -124,7 +125,7 @@ int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, con
     message_pack_notify(&notify, body, (size_t)size);
     status = channel_call(peer->channel, MESSAGE_NOTIFY, body, (uint32_t)size, deadline, NULL, 0, NULL);
     if (status != MC_OK)
-        status_set(error, status, 0, "%s: %s", channel_address(peer->channel), status_text(status));
+        status_set(error, status, 0, "%s: %s", peer->address, status_text(status));
     free(body);
     return status;
 }

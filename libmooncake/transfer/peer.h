@@ -23,9 +23,10 @@ struct peer_link {
 
 struct peer {
     struct object object;
-    struct list node;      /* in engine->peers */
-    struct engine *engine; /* a reference */
-    struct channel *channel;
+    struct list node;                          /* in engine->peers */
+    struct engine *engine;                     /* a reference */
+    struct channel *channel;                   /* NULL once it is shut down */
+    char address[ADDRESS_TEXT_MAX];            /* as it was opened */
     struct peer_link links[ENGINE_TRANSPORTS]; /* cheapest first */
 };
 

@@ -1,4 +1,4 @@
-/* transfer/queue.c - a list of finished batches, and an eventfd that is readable while it isn't empty. `lock` guards
+/* transfer/queue.c - a list of finished batches, and a descriptor that is readable while it isn't empty. `lock` guards
  * both. */
 #include "transfer/queue.h"
 
@@ -6,10 +6,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/status.h"
+#include "os/flag.h"
 #include "os/fork.h"
 #include "os/thread.h"
 
@@ -37,15 +36,12 @@ int32_t queue_new(struct queue **ret_queue, struct mc_error *error) {
 
     if (queue == NULL)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
-    fork_pause();
-    queue->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    fork_close_in_child_paused(queue->fd);
-    fork_resume();
+    queue->fd = flag_open();
     if (queue->fd < 0) {
         int reason = errno;
 
         free(queue);
-        return status_set(error, MC_ERR_SYSTEM, reason, "eventfd: %s", strerror(reason));
+        return status_set(error, MC_ERR_SYSTEM, reason, "no descriptor: %s", strerror(reason));
     }
     object_init(&queue->object, OBJECT_QUEUE, destroy);
     pthread_mutex_init(&queue->lock, NULL);
@@ -77,27 +73,12 @@ int32_t queue_bind(struct queue *queue) {
     return status;
 }
 
-/* The descriptor is readable if and only if an entry waits. With the lock held. */
-static void make_readable(struct queue *queue) {
-    uint64_t one = 1;
-
-    while (write(queue->fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        continue;
-}
-
-static void make_unreadable(struct queue *queue) {
-    uint64_t value;
-
-    while (read(queue->fd, &value, sizeof(value)) < 0 && errno == EINTR)
-        continue;
-}
-
 void queue_unbind(struct queue *queue, struct queue_entry *entry) {
     pthread_mutex_lock(&queue->lock);
     if (!list_empty(&entry->node)) {
         list_remove(&entry->node);
         if (list_empty(&queue->entries))
-            make_unreadable(queue);
+            flag_lower(queue->fd);
     }
     queue->bound--;
     pthread_mutex_unlock(&queue->lock);
@@ -107,7 +88,7 @@ void queue_unbind(struct queue *queue, struct queue_entry *entry) {
 void queue_push(struct queue *queue, struct queue_entry *entry) {
     pthread_mutex_lock(&queue->lock);
     if (list_empty(&queue->entries))
-        make_readable(queue);
+        flag_raise(queue->fd);
     list_append(&queue->entries, &entry->node);
     pthread_cond_signal(&queue->changed);
     pthread_mutex_unlock(&queue->lock);
@@ -132,7 +113,7 @@ int64_t queue_reap(struct queue *queue, struct mc_completion *completions, size_
         memcpy((char *)completions + taken++ * stride, &entry->completion, sizeof(entry->completion));
     }
     if (taken > 0 && list_empty(&queue->entries))
-        make_unreadable(queue);
+        flag_lower(queue->fd);
     pthread_mutex_unlock(&queue->lock);
     return taken > 0 ? (int64_t)taken : queue->closed ? MC_ERR_CLOSED : MC_ERR_PENDING;
 }

@@ -56,10 +56,16 @@ static void tcp_disconnect(struct transport_link *link) {
     free(link);
 }
 
+/* With these the target refuses before it has touched anything. */
+static bool is_refusal(int32_t status) {
+    return status == MC_ERR_NOT_REGISTERED || status == MC_ERR_ACCESS_DENIED || status == MC_ERR_INVALID_ARGUMENT ||
+           status == MC_ERR_NOT_SUPPORTED;
+}
+
 static void wire_done(struct lane_request *wire, int32_t status) {
     struct slice *slice = list_entry(wire, struct slice, wire);
 
-    slice->indeterminate = slice->opcode == MC_WRITE && wire->begun;
+    slice->indeterminate = slice->opcode == MC_WRITE && wire->begun && !is_refusal(status);
     slice->done(slice, status);
 }
 
