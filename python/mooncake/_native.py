@@ -12,7 +12,18 @@ from . import _abi  # pyright: ignore[reportMissingTypeStubs]
 from ._errors import error_for
 from ._loader import load
 
-__all__ = ["PENDING", "SLICE_NS", "check", "ffi", "lib", "nanoseconds", "new_error", "read_text", "wait_in_slices"]
+__all__ = [
+    "PENDING",
+    "SLICE_NS",
+    "check",
+    "deadline",
+    "ffi",
+    "lib",
+    "nanoseconds",
+    "new_error",
+    "read_text",
+    "wait_in_slices",
+]
 
 ffi: Any = _abi.ffi
 lib: Any = load(ffi)
@@ -48,6 +59,11 @@ def nanoseconds(timeout: Optional[float]) -> int:
         raise ValueError(f"a timeout is a number of seconds, 0 or more, not {timeout!r}")
     value = timeout * 1e9
     return int(value) if value < _FOREVER else _FOREVER
+
+
+def deadline(timeout: Optional[float]) -> int:
+    """Seconds from now as the library takes deadlines: None is its default, and at once is the least it knows."""
+    return 0 if timeout is None else max(1, nanoseconds(timeout))
 
 
 def wait_in_slices(call: Callable[[int], int], timeout: Optional[float]) -> int:

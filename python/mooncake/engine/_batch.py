@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from .._errors import MooncakeError, error_for
-from .._native import PENDING, SLICE_NS, check, ffi, lib, nanoseconds, new_error, wait_in_slices
+from .._native import PENDING, SLICE_NS, check, deadline, ffi, lib, new_error, wait_in_slices
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -71,8 +71,7 @@ class Batch:
         options: Any = _DRIVEN if driven else ffi.NULL
         if timeout is not None or queue is not None:
             options = ffi.new("struct mc_batch_options *", (_OPTIONS_SIZE, lib.MC_BATCH_DRIVEN if driven else 0))
-            # 0 means the default to the library; a caller's 0 means "at once".
-            options.timeout_ns = 0 if timeout is None else max(1, nanoseconds(timeout))
+            options.timeout_ns = deadline(timeout)
         error = new_error()
         array = ffi.from_buffer("struct mc_request[]", packed)
         if queue is None:
@@ -110,8 +109,15 @@ class Batch:
         status = self.poll(timeout)
         if status == PENDING:
             return False
-        check(status)
+        self.check(status)
         return True
+
+    def check(self, status: int) -> None:
+        """Raises for a status of poll() that is none of success, saying which request did not complete and why."""
+        if status < 0:
+            error = new_error()
+            lib.mc_batch_explain(self._cell[0], error)
+            check(status, error)
 
     def status(self) -> list[RequestStatus]:
         """Where each request stands, in order."""

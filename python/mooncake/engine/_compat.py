@@ -564,11 +564,13 @@ class TransferEngine:
                 status = flight.batch.poll(None)
                 if status == 0:
                     return
-                error = error_for(status)
-                if isinstance(error, _LOST):
-                    self._drop(target, flight.peer)
-                if attempt or not _untouched(flight.batch):
-                    raise error
+                try:
+                    flight.batch.check(status)
+                except MooncakeError as error:
+                    if isinstance(error, _LOST):
+                        self._drop(target, flight.peer)
+                    if attempt or not _untouched(flight.batch):
+                        raise
             finally:
                 flight.close()
 
@@ -604,14 +606,16 @@ class TransferEngine:
         if status == PENDING:
             return 0
         self._flights.pop(batch_id, None)
-        flight.close()
-        if status == 0:
-            return 1
-        error = error_for(status)
-        _log("warning", "transfer with %s: %s", flight.target, error)
-        if isinstance(error, _LOST):
-            self._drop(flight.target, flight.peer)
-        return -2 if isinstance(error, errors.Timeout) else -1
+        try:
+            flight.batch.check(status)
+        except MooncakeError as error:
+            _log("warning", "transfer with %s: %s", flight.target, error)
+            if isinstance(error, _LOST):
+                self._drop(flight.target, flight.peer)
+            return -2 if isinstance(error, errors.Timeout) else -1
+        finally:
+            flight.close()
+        return 1
 
     def _well_formed(self, local: array[int], remote: array[int], length: array[int]) -> bool:
         if self._engine is None:

@@ -7,7 +7,7 @@ from enum import IntFlag
 from types import TracebackType
 from typing import Any, NamedTuple, Optional, Union
 
-from .._native import PENDING, check, ffi, lib, nanoseconds, new_error, read_text, wait_in_slices
+from .._native import PENDING, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
 from ._batch import Batch, Queue
 from ._memory import Span, span_of
 from ._requests import READ, WRITE, Request, pack_columns, pack_one, pack_requests, words
@@ -144,20 +144,20 @@ class Peer:
         return batch
 
     def notify(
-        self, name: Union[str, bytes], message: Union[str, bytes] = b"", timeout: Optional[float] = 30.0
+        self, name: Union[str, bytes], message: Union[str, bytes] = b"", timeout: Optional[float] = None
     ) -> None:
         """Delivers a message into the peer's queue and waits until it is there. Writes that completed before are
-        visible to whoever receives it. errors.TooLarge, errors.QueueFull, errors.Timeout."""
+        visible to whoever receives it. timeout as in read(). errors.TooLarge, errors.QueueFull, errors.Timeout."""
         name = name.encode() if isinstance(name, str) else bytes(name)
         message = message.encode() if isinstance(message, str) else bytes(message)
         error = new_error()
-        status = lib.mc_peer_notify(self.id, name, len(name), message, len(message), nanoseconds(timeout), error)
+        status = lib.mc_peer_notify(self.id, name, len(name), message, len(message), deadline(timeout), error)
         check(status, error)
 
     def probe(self, timeout: Optional[float] = 1.0) -> None:
         """Asks for a sign of life. errors.Timeout, errors.StalePeer, errors.Unreachable, errors.ConnectionLost."""
         error = new_error()
-        check(lib.mc_peer_probe(self.id, nanoseconds(timeout), error), error)
+        check(lib.mc_peer_probe(self.id, deadline(timeout), error), error)
 
     def explain(self) -> list[dict[str, Any]]:
         """Which paths lead to the peer, cheapest first: dicts of transport, cost, usable, reason."""
@@ -221,7 +221,7 @@ class Engine:
         options.listen, options.advertise, options.protocol, options.key_file = (
             ffi.NULL if text is None else text for text in texts
         )
-        options.connect_timeout_ns = 0 if connect_timeout is None else max(1, nanoseconds(connect_timeout))
+        options.connect_timeout_ns = deadline(connect_timeout)
         options.lanes = lanes
         options.notifications = notifications
         handles, error = ffi.new("mc_engine **"), new_error()
@@ -319,6 +319,11 @@ class Engine:
             )
         finally:
             lib.mc_notification_free(cell[0])
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while a notification waits, for select or an asyncio reader; poll it, never
+        read or close it."""
+        return check(lib.mc_engine_notification_fd(self.handle))
 
     def close(self) -> None:
         """Cancels what is in flight and closes all peers; a second call does nothing. errors.Busy, with the engine

@@ -126,6 +126,16 @@ def test_a_range_that_is_not_lent_is_out_of_reach(path: str, there: Any, peer: P
                 move(memory, remote, 8)
 
 
+@pytest.mark.parametrize("path", ["self", "tcp"])
+def test_a_failed_batch_says_which_request_and_why(there: Any, peer: Peer, memory: Memory, path: str) -> None:
+    remote = [there.base, there.base + there.size]
+    with (
+        peer.submit(WRITE, [memory.address] * 2, remote, [8] * 2) as batch,
+        pytest.raises(errors.NotRegistered, match=r"request 1.*" + path),
+    ):
+        batch.wait()
+
+
 def test_rights_are_kept(engine: Engine, path: str, spawn: Any, memory: Memory) -> None:
     with (
         Engine("127.0.0.1", protocol=None if path == "self" else path) as other,
@@ -165,6 +175,12 @@ def test_notifications_arrive_in_order_with_their_sender(engine: Engine, path: s
         assert there.ask("receive", 10) == [engine.address, "name", "words"]
         there.ask("notify", engine.address, "back", "ü")
         assert engine.receive(10) == (there.address, b"back", "ü".encode())
+    peer_of_own = engine.open(engine.address)
+    assert not select.select([engine], [], [], 0)[0]
+    peer_of_own.notify("here")
+    assert select.select([engine], [], [], 10)[0]
+    assert engine.receive() == (engine.address, b"here", b"")
+    assert not select.select([engine], [], [], 0)[0]
     with pytest.raises(errors.TooLarge):
         peer.notify("x" * 40000, "y" * 40000)
 
