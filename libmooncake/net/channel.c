@@ -128,11 +128,10 @@ static int32_t resolve(struct channel *channel, struct mc_error *error) {
                            &channel->target.address_count, error);
 }
 
-int32_t channel_open(const char *address, const struct channel_options *options, struct channel **ret_channel,
-                     struct mc_error *error) {
+int32_t channel_new(const char *address, const struct channel_options *options, struct channel **ret_channel,
+                    struct mc_error *error) {
     uint32_t lanes = options->lanes;
     struct channel *channel = NULL;
-    uint64_t deadline;
     int32_t status;
 
     if (strnlen(address, ADDRESS_TEXT_MAX) >= ADDRESS_TEXT_MAX)
@@ -155,17 +154,19 @@ int32_t channel_open(const char *address, const struct channel_options *options,
     channel->lane_count = lanes;
     for (uint32_t i = 0; i < lanes; i++)
         lane_init(&channel->lanes[i], &channel->target);
-    deadline = clock_after(clock_now(), options->connect_timeout);
-    status = channel_call(channel, MESSAGE_PING, NULL, 0, deadline, NULL, 0, NULL);
-    if (status != MC_OK) {
-        if (status == MC_ERR_TIMEOUT)
-            status = MC_ERR_UNREACHABLE;
-        status_set(error, status, 0, "%s: %s", address, status_text(status));
-        channel_close(channel);
-        return status;
-    }
     *ret_channel = channel;
     return MC_OK;
+}
+
+int32_t channel_greet(struct channel *channel, struct mc_error *error) {
+    uint64_t deadline = clock_after(clock_now(), channel->target.connect_timeout);
+    int32_t status = channel_call(channel, MESSAGE_PING, NULL, 0, deadline, NULL, 0, NULL);
+
+    if (status == MC_ERR_TIMEOUT)
+        status = MC_ERR_UNREACHABLE;
+    if (status != MC_OK)
+        status_set(error, status, 0, "%s: %s", channel->address, status_text(status));
+    return status;
 }
 
 void channel_break(struct channel *channel, int32_t status) {

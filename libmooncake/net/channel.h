@@ -25,11 +25,13 @@ struct channel_options {
     uint32_t lanes;
 };
 
-/* Resolves "host:port", connects the first lane and learns the peer's incarnation. Waits at most connect_timeout (and
- * the resolver). MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, …, with the address
- * in the words. */
-int32_t channel_open(const char *address, const struct channel_options *options, struct channel **ret_channel,
-                     struct mc_error *error);
+/* Resolves "host:port". Waits for the resolver only. MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_NO_MEMORY. */
+int32_t channel_new(const char *address, const struct channel_options *options, struct channel **ret_channel,
+                    struct mc_error *error);
+
+/* Connects the first lane and learns the peer's incarnation; before any other use of the channel. Waits at most
+ * connect_timeout. MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, MC_ERR_VERSION, …, with the address in the words. */
+int32_t channel_greet(struct channel *channel, struct mc_error *error);
 
 /* Ends everything in flight with MC_ERR_CLOSED and frees the channel. Nobody else may use it. NULL is fine; returns
  * NULL. */

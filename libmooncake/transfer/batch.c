@@ -226,10 +226,15 @@ static int32_t prepare_request(struct batch *batch, const struct mc_request *wan
         return status_set(error, status, 0, "request %zu: the local range %p + %" PRIu64 " is not registered", index,
                           wanted->local, wanted->length);
     request->link = peer_choose(request->peer, &slice);
-    if (request->link == NULL)
+    if (request->link == NULL) {
+        /* Is it gone? */
+        status = peer_probe(request->peer, clock_after(clock_now(), batch->engine->connect_timeout), error);
+        if (status != MC_OK)
+            return status;
         return status_set(error, MC_ERR_NOT_SUPPORTED, 0,
                           "request %zu: no permitted path leads to 0x%" PRIx64 " + %" PRIu64 " of the peer", index,
                           wanted->remote, wanted->length);
+    }
     slices = request->link->ops->sliced ? (wanted->length - 1) / batch->engine->host.slice + 1 : 1;
     if (slices > UINT32_MAX / 2)
         return status_set(error, MC_ERR_TOO_LARGE, 0, "request %zu: %" PRIu64 " bytes are too many", index,

@@ -74,7 +74,14 @@ int32_t peer_open(struct engine *engine, const char *address, struct peer **ret_
     ref_take(&engine->object.ref);
     peer->engine = engine;
     text_copy(peer->address, sizeof(peer->address), address);
-    status = channel_open(address, &options, &peer->channel, error);
+    status = channel_new(address, &options, &peer->channel, error);
+    if (status == MC_OK) {
+        /* From now on the engine's close finds it, and ends the wait for an answer. */
+        pthread_mutex_lock(&engine->lock);
+        list_append(&engine->peers, &peer->node);
+        pthread_mutex_unlock(&engine->lock);
+        status = channel_greet(peer->channel, error);
+    }
     if (status == MC_OK) {
         status = connect_links(peer);
         if (status != MC_OK)
@@ -84,9 +91,6 @@ int32_t peer_open(struct engine *engine, const char *address, struct peer **ret_
         ref_drop(&peer->object.ref);
         return status;
     }
-    pthread_mutex_lock(&engine->lock);
-    list_append(&engine->peers, &peer->node);
-    pthread_mutex_unlock(&engine->lock);
     *ret_peer = peer;
     return MC_OK;
 }
