@@ -54,6 +54,7 @@ static bool slot_take(struct lane *lane, struct lane_request *request) {
     slot->id += (uint64_t)1 << 32;
     slot->request = request;
     slot->used = true;
+    lane->awaited++;
     request->id = slot->id;
     return true;
 }
@@ -61,6 +62,7 @@ static bool slot_take(struct lane *lane, struct lane_request *request) {
 static void slot_release(struct lane *lane, struct lane_slot *slot) {
     slot->request = NULL;
     slot->used = false;
+    lane->awaited--;
     slot->next_free = lane->free_slot;
     lane->free_slot = (uint32_t)slot->id;
 }
@@ -97,8 +99,10 @@ static bool has_to_send(const struct lane *lane) {
 static uint32_t wanted_events(const struct lane *lane) {
     bool sending = has_to_send(lane);
 
-    if (lane->driven || lane->state == LANE_DOWN || list_empty(&lane->requests))
-        return EPOLLRDHUP; /* an idle lane only wants to know of its peer's end */
+    /* An idle lane only wants to know of its peer's end. One whose requests were all given up isn't idle: the peer must
+     * get the rest of a frame that has begun, and rid of its replies, or it would keep memory for them. */
+    if (lane->driven || lane->state == LANE_DOWN || (lane->state == LANE_UP && lane->awaited == 0 && !sending))
+        return EPOLLRDHUP;
     return EPOLLRDHUP | (lane->state == LANE_CONNECTING ? 0u : (uint32_t)EPOLLIN) | (sending ? (uint32_t)EPOLLOUT : 0u);
 }
 
@@ -148,9 +152,9 @@ static void go_down(struct lane *lane, int32_t status) {
     lane->state = LANE_DOWN;
     lane->broken = false;
     lane->last_error = status;
-    lane->retry_delay = was_up || lane->retry_delay == 0 ? RETRY_FIRST
-                        : lane->retry_delay < RETRY_LAST ? lane->retry_delay * 2
-                                                         : RETRY_LAST;
+    lane->retry_delay = was_up || lane->retry_delay == 0     ? RETRY_FIRST
+                        : lane->retry_delay < RETRY_LAST / 2 ? lane->retry_delay * 2
+                                                             : RETRY_LAST;
     lane->retry_at = clock_after(clock_now(), lane->retry_delay);
     fail_requests(lane, status);
 }

@@ -2,7 +2,7 @@
  *
  * A lane connects by itself when the first request is put on it, and again (with back-off) after it was lost. At any
  * moment it has at most one driver: a caller that waits (lane_drive_begin … lane_drive_end, polling lane_poll_fd), or
- * else the loop, which watches the descriptor only while requests are outstanding. So a blocking caller needs no other
+ * else the loop, which watches the descriptor only while something is to be sent or to come. So a blocking caller needs no other
  * thread. Threads: any; `lock` guards everything. `done` of a request is called once, with the lock held: it must not
  * call into the lane.
  */
@@ -77,6 +77,7 @@ struct lane {
     struct lane_slot *slots;
     uint32_t slot_count;
     uint32_t free_slot;
+    uint32_t awaited;          /* slots in use: replies that are still to come, also of requests given up */
     struct lane_slot *current; /* whose reply's payload is coming */
     struct frame reply;
     struct handshake handshake;
