@@ -140,10 +140,16 @@ int64_t peer_explain(const struct peer *peer, char *text, size_t size) {
     writer_init(&writer, text, size);
     for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
         const struct peer_link *link = &peer->links[i];
+        const char *trouble = link->reason;
+        bool usable = link->link != NULL;
 
+        if (usable && link->ops->trouble != NULL && link->ops->trouble(link->link) != NULL) {
+            trouble = link->ops->trouble(link->link);
+            usable = false;
+        }
         writer_print(&writer, "%s{\"transport\":\"%s\",\"cost\":%u,\"usable\":%s,\"reason\":", i == 0 ? "[" : ",",
-                     link->ops->name, link->ops->cost, link->link != NULL ? "true" : "false");
-        writer_json_string(&writer, link->reason);
+                     link->ops->name, link->ops->cost, usable ? "true" : "false");
+        writer_json_string(&writer, trouble);
         writer_print(&writer, "}");
     }
     writer_print(&writer, "]");

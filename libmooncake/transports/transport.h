@@ -97,6 +97,8 @@ struct transport_ops {
     int32_t (*connect)(struct transport *transport, struct channel *channel, struct transport_link **ret_link,
                        char reason[TRANSPORT_REASON_MAX]);
     void (*disconnect)(struct transport_link *link);
+    /* Why the link has stopped working since; NULL while it works. The function may be NULL: never by itself. */
+    const char *(*trouble)(struct transport_link *link);
 
     /* Can the link carry the slice? NULL: any. */
     bool (*reach)(struct transport_link *link, const struct slice *slice);

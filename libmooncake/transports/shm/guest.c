@@ -269,6 +269,10 @@ static uint32_t right_for(const struct slice *slice) {
     return slice->opcode == MC_READ ? MC_REMOTE_READ : MC_REMOTE_WRITE;
 }
 
+const char *shm_guest_trouble(struct shm_guest *guest) {
+    return atomic_load(&guest->dead) ? "the connection to the peer's UNIX socket has ended" : NULL;
+}
+
 bool shm_guest_reach(struct shm_guest *guest, const struct slice *slice) {
     struct mapping *region, *guard = NULL;
     bool reached;

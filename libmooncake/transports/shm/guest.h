@@ -13,6 +13,7 @@ int32_t shm_guest_open(const struct transport_host *host, struct channel *channe
 void shm_guest_close(struct shm_guest *guest);
 
 /* As transport_ops. */
+const char *shm_guest_trouble(struct shm_guest *guest);
 bool shm_guest_reach(struct shm_guest *guest, const struct slice *slice);
 int32_t shm_guest_step(struct shm_guest *guest, struct slice *slice);
 

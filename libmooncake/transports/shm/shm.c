@@ -75,6 +75,10 @@ static void shm_disconnect(struct transport_link *link) {
     shm_guest_close(guest_of(link));
 }
 
+static const char *shm_trouble(struct transport_link *link) {
+    return shm_guest_trouble(guest_of(link));
+}
+
 static bool shm_reach(struct transport_link *link, const struct slice *slice) {
     return shm_guest_reach(guest_of(link), slice);
 }
@@ -111,6 +115,7 @@ const struct transport_ops transport_shm = {
     .withdraw = shm_withdraw,
     .connect = shm_connect,
     .disconnect = shm_disconnect,
+    .trouble = shm_trouble,
     .reach = shm_reach,
     .step = shm_step,
 };
