@@ -259,6 +259,7 @@ SUITES: dict[str, Callable[[], Result]] = {
     "abi": lambda: pytest("abi", "tests/abi", "tests/layering"),
     "python": lambda: pytest("python", "python/tests"),
     "integration": lambda: pytest("integration", "tests/integration"),
+    "bench": lambda: pytest("bench", "tests/bench"),
     "examples": lambda: pytest("examples", "tests/examples"),
     "ruff": ruff,
     "pyright": pyright,

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""run.py - `make bench`: the engine beside memcpy, raw sockets and the reference, into one flat JSON object.
+
+    tests/bench/run.py [--quick] [--only GROUP ...] [--output FILE]
+
+Run by the Python of the virtual environment in which library and package are installed. Groups: transfer (C programs),
+python (from Python, beside the reference wheel where it can be installed), import (times), size (of wheel and library).
+docs/performance.md says what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Callable
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PREFIX = Path(sys.prefix)
+BENCH = ROOT / "build" / "bench"
+REFERENCE = "mooncake-transfer-engine-non-cuda"
+REFERENCE_NEEDS = ("libibverbs1", "libnuma1", "libcurl4")
+SIZES = {"64B": 64, "4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "16MiB": 16 << 20, "64MiB": 64 << 20}
+SPAN = 256 << 20
+
+Figures = dict[str, float]
+
+
+def said(*command: object, **options: object) -> str:
+    """The output of a command; SystemExit with its words if it fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)  # type: ignore
+    if done.returncode != 0:
+        raise SystemExit(f"bench: {' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+def note(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+# ---- From C ----------------------------------------------------------------------------------------------------------
+
+
+def build_program() -> Path:
+    """Compiles the C program against the installed library, as any user would."""
+    program, sources = BENCH / "bench_transfer", sorted(HERE.glob("*.c"))
+    flags = said(
+        "pkg-config", "--cflags", "--libs", "mooncake", env={**os.environ, "PKG_CONFIG_PATH": PREFIX / "lib/pkgconfig"}
+    ).split()
+    options = ["-std=gnu11", "-O2", "-D_GNU_SOURCE", "-pthread"]
+    said(os.environ.get("CC", "cc"), *options, *sources, *flags, f"-Wl,-rpath,{PREFIX}/lib", "-o", program)
+    return program
+
+
+def transfer(quick: bool) -> Figures:
+    """Several runs of the program, each with new processes and connections; of each figure the median."""
+    program = build_program()
+    seen: dict[str, list[float]] = {}
+    for _ in range(1 if quick else 3):
+        for line in said(program, *["--quick"] * quick).splitlines():
+            name, value = line.split()
+            seen.setdefault(name, []).append(float(value))
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
+# ---- From Python -----------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """A target and a caller process of one package and protocol."""
+
+    def __init__(self, interpreter: Path, protocol: str) -> None:
+        self.processes: list[subprocess.Popen[str]] = []
+        peer, address = self.start(interpreter, "target", protocol).split()
+        self.start(interpreter, "caller", protocol, peer, address)
+
+    def start(self, interpreter: Path, *words: str) -> str:
+        with (BENCH / "python.log").open("a") as log:
+            process = subprocess.Popen(
+                [interpreter, HERE / "bench_python.py", *words],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=BENCH,
+            )  # fmt: skip
+        self.processes.append(process)
+        return self.answer()
+
+    def answer(self) -> str:
+        """The next line that isn't a log line of the package itself."""
+        stream = self.processes[-1].stdout
+        assert stream is not None
+        for line in stream:
+            if line.startswith("= "):
+                return line[2:].strip()
+        process = self.processes[-1]
+        words = " ".join(map(str, process.args))  # type: ignore[arg-type]
+        raise SystemExit(f"bench: {words}: ended with status {process.wait()}; see {BENCH}/python.log")
+
+    def ask(self, *words: object) -> str:
+        stream = self.processes[-1].stdin
+        assert stream is not None
+        stream.write(" ".join(map(str, words)) + "\n")
+        stream.flush()
+        return self.answer()
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def reference_interpreter() -> Path | None:
+    """The Python of an environment that has the reference wheel; None, with a reason printed, if there can't be one."""
+    venv = BENCH / "reference-venv"
+    python = venv / "bin" / "python"
+    check = [str(python), "-c", "import mooncake.engine"]
+    if not python.exists() or subprocess.run(check, capture_output=True, check=False).returncode != 0:
+        if os.geteuid() == 0:
+            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *REFERENCE_NEEDS]
+            for command in (["apt-get", "update", "-qq"], install):
+                if subprocess.run(command, capture_output=True, env=environment, check=False).returncode != 0:
+                    note(f"{' '.join(command)} failed")
+                    break
+        for command in ([sys.executable, "-m", "venv", venv], [venv / "bin/pip", "install", "-q", REFERENCE]):
+            done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                note(f"no reference: {' '.join(map(str, command))}: {done.stderr.strip()[-200:]}")
+                return None
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        note(f"no reference: it needs {', '.join(REFERENCE_NEEDS)}: {done.stderr.strip().splitlines()[-1]}")
+        return None
+    return python
+
+
+def compare(pairs: dict[str, Pair], op: str, size: int, items: int, quick: bool) -> dict[str, list[float]]:
+    """Seconds a call, of each pair in each round; the pairs take turns, and the walk goes on from one to the next."""
+    step, first, seconds = size * items, 0, 0.0
+    for pair in pairs.values():
+        pair.ask("check", op, size, items)
+        seconds = max(seconds, float(pair.ask("time", op, size, items, 1, 0)))
+    calls = max(1, min(1000, int((0.002 if quick else 0.02) / seconds)))
+    times: dict[str, list[float]] = {name: [] for name in pairs}
+    for turn in range(2 if quick else 9):
+        order = list(pairs)[turn % len(pairs) :] + list(pairs)[: turn % len(pairs)]
+        for name in order:
+            times[name].append(float(pairs[name].ask("time", op, size, items, calls, first)) / calls)
+            first = (first + calls * step) % SPAN
+    return times
+
+
+def from_python(quick: bool) -> Figures:
+    figures: Figures = {}
+    (BENCH / "python.log").write_text("")
+    reference = None if quick else reference_interpreter()
+    pairs: dict[str, Pair] = {}
+    try:
+        for protocol in ("shm", "tcp"):
+            pairs[protocol] = Pair(Path(sys.executable), protocol)
+        if reference is not None:
+            pairs["reference"] = Pair(reference, "tcp")
+        work = [(name, size, 1) for name, size in SIZES.items() if not quick or name in ("64B", "1MiB")]
+        work += [(f"batch128x{name}", SIZES[name], 128) for name in ("4KiB", "64KiB") if not quick]
+        for op in ("read", "write"):
+            for name, size, items in work:
+                times = compare(pairs, op, size, items, quick)
+                for pair, values in times.items():
+                    figures[f"python.{pair}.{op}.{name}.us"] = statistics.median(values) * 1e6
+                    figures[f"python.{pair}.{op}.{name}.gbps"] = size * items / statistics.median(values) * 1e-9
+                    if reference is not None and pair != "reference":
+                        ratios = [theirs / ours for theirs, ours in zip(times["reference"], values)]
+                        figures[f"python.{pair}.{op}.{name}.vs_reference"] = statistics.median(ratios)
+    finally:
+        for pair in pairs.values():
+            pair.close()
+    return figures
+
+
+# ---- Imports and sizes -----------------------------------------------------------------------------------------------
+
+
+def timed(program: str) -> tuple[float, float]:
+    """Milliseconds of a Python program: elapsed, and of processor time, which hardly suffers from others."""
+    begun = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=BENCH)
+    _, status, usage = os.wait4(process.pid, 0)
+    elapsed = time.perf_counter() - begun
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise SystemExit(f"bench: {program}: ended with status {process.returncode}")
+    return elapsed * 1e3, (usage.ru_utime + usage.ru_stime) * 1e3
+
+
+def import_times(quick: bool) -> Figures:
+    """What an import adds to a bare interpreter; the three take turns."""
+    programs = {"": "pass", "mooncake": "import mooncake", "mooncake.engine": "import mooncake.engine"}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    for turn in range(4 if quick else 16):
+        for name, program in programs.items():
+            measured = timed(program)
+            if turn > 0:  # the first writes the caches
+                times[name].append(measured)
+    bare = [statistics.median(column) for column in zip(*times.pop(""))]
+    figures = {"python.bare.ms": bare[0], "python.bare.cpu_ms": bare[1]}
+    for name, measured_of in times.items():
+        whole = [statistics.median(column) for column in zip(*measured_of)]
+        # Noise may be more than a small import takes; the figure is still a positive number.
+        figures[f"python.import.{name}.ms"] = max(whole[0] - bare[0], 0.01)
+        figures[f"python.import.{name}.cpu_ms"] = max(whole[1] - bare[1], 0.01)
+    return figures
+
+
+def sizes(quick: bool) -> Figures:
+    wheels = BENCH / "wheel"
+    options = ["-q", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
+    for old in wheels.glob("*.whl"):
+        old.unlink()
+    said(
+        PREFIX / "bin/pip", "wheel", *options, "-w", wheels, ROOT / "python",
+        env={**os.environ, "PATH": f"{PREFIX}/bin:{os.environ['PATH']}"},
+    )  # fmt: skip
+    wheel = next(wheels.glob("*.whl"))
+    stripped = BENCH / "libmooncake.stripped.so"
+    said("strip", "-o", stripped, PREFIX / "lib/libmooncake.so.1")
+    return {"wheel.bytes": wheel.stat().st_size, "so.stripped.bytes": stripped.stat().st_size}
+
+
+# ---- The table -------------------------------------------------------------------------------------------------------
+
+GROUPS: dict[str, Callable[[bool], Figures]] = {
+    "transfer": transfer,
+    "python": from_python,
+    "import": import_times,
+    "size": sizes,
+}
+
+
+def short(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def show(figures: Figures) -> None:
+    """One line for each thing measured: its name, then its figures."""
+    rows: dict[str, list[str]] = {}
+    for name, value in figures.items():
+        thing, unit = name.rsplit(".", 1)
+        if f"{thing}.walk.{unit}" not in figures:  # the short name again
+            rows.setdefault(thing, []).append(f"{unit} {short(value)}")
+    width = max(map(len, rows), default=0)
+    for thing, words in rows.items():
+        print(f"{thing:<{width}}  " + "".join(f"{word:<22}" for word in words).rstrip())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures, prints a table and writes build/bench/latest.json.")
+    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes: tests the harness, not us")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), help="these groups")
+    parser.add_argument("--output", type=Path, default=BENCH / "latest.json")
+    options = parser.parse_args()
+    if not (PREFIX / "lib/libmooncake.so.1").exists():
+        parser.error(f"no library in {PREFIX}: run `make build`, and this with build/venv/bin/python")
+    BENCH.mkdir(parents=True, exist_ok=True)
+    figures: Figures = {}
+    for group in options.only:
+        begun = time.monotonic()
+        figures |= GROUPS[group](options.quick)
+        note(f"{group}: {time.monotonic() - begun:.0f} s")
+    if bad := [name for name, value in figures.items() if not (math.isfinite(value) and value > 0)]:
+        raise SystemExit(f"bench: not positive numbers: {', '.join(bad)}")
+    show(figures)
+    options.output.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+    print(f"{len(figures)} figures in {options.output}")
+
+
+if __name__ == "__main__":
+    main()
