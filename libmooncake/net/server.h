@@ -21,9 +21,9 @@ struct service;
 /* One request being served. Lives from its header to the end of its last reply. */
 struct exchange {
     struct frame request;
-    struct frame reply; /* flags and payload_crc are the service's; the rest is the server's */
-    const struct service *service;
-    const uint8_t *client;     /* the sender's incarnation */
+    struct frame reply;            /* flags and payload_crc are the service's; the rest is the server's */
+    const struct service *service; /* NULL: nobody serves this type with these flags */
+    const uint8_t *client;         /* the sender's incarnation */
     int32_t status;            /* set by begin; serve is called all the same, once the payload is there or skipped */
     struct sink sink;          /* set by begin: where the request's payload goes */
     const void *reply_payload; /* set by serve: reply.payload bytes, readable until `ended` */
@@ -81,8 +81,7 @@ void server_add(struct server *server, const struct service *service);
 int32_t server_listen(struct server *server, const struct address *address, struct address *ret_bound,
                       struct mc_error *error);
 
-/* Closes the listener and all sessions. Call when the loop has stopped, or on its thread. NULL is fine; returns NULL.
- */
+/* Closes the listener and all sessions. On the loop's thread. NULL is fine; returns NULL. */
 struct server *server_close(struct server *server);
 
 struct server_counters server_count(const struct server *server);

@@ -79,7 +79,9 @@ static int32_t request_begin(struct connection *connection, const struct frame *
     session->exchange_count++;
     session->current = exchange;
     exchange->service = session->options.find_service(session->options.context, frame->type);
-    if (exchange->service == NULL || (frame->flags & ~exchange->service->flags) != 0)
+    if (exchange->service != NULL && (frame->flags & ~exchange->service->flags) != 0)
+        exchange->service = NULL; /* what hasn't begun isn't ended either */
+    if (exchange->service == NULL)
         exchange->status = MC_ERR_NOT_SUPPORTED;
     else
         exchange->service->begin(exchange);
