@@ -447,10 +447,10 @@ void batch_begin(struct batch *batch, uint64_t id) {
     if (batch->attended && batch->lane_count > LANES_DRIVEN_MAX)
         leave_lanes(batch);
     copied = batch->attended || copy_some(batch, clock_after(clock_now(), INLINE_COPY_TIME));
+    pthread_mutex_unlock(&batch->copying); /* closing takes it with the engine's lock held */
     pthread_mutex_lock(&engine->lock);
     list_append(&engine->batches, &batch->node);
     pthread_mutex_unlock(&engine->lock);
-    pthread_mutex_unlock(&batch->copying);
     if (!copied)
         loop_post(engine->loop, &batch->task);
     if (!batch->attended && atomic_load(&batch->pending) > 1)
