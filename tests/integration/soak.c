@@ -131,7 +131,7 @@ static struct {
 
 static mc_engine *own;
 static uint8_t *local; /* THREADS parts */
-static uint64_t ends;
+static atomic_bool stop;
 static _Atomic uint64_t requests, completed, failed, cancelled, timed_out, compared, kills;
 
 static void start_peer(const char *program, uint64_t seed, const char *protocol) {
@@ -329,7 +329,7 @@ static void *run_thread(void *context) {
     mc_queue *queue;
 
     MUST(mc_queue_open(&queue, NULL) == MC_OK);
-    while (now() < ends) {
+    while (!atomic_load(&stop)) {
         pthread_rwlock_rdlock(&peer.lock);
         if (draw(&thread->state) % 3 == 0)
             write_and_compare(thread);
@@ -341,15 +341,19 @@ static void *run_thread(void *context) {
     return NULL;
 }
 
+/* The time is over, and on a slow machine something of everything has happened, or it has been ten times as long. */
+static bool enough(uint64_t passed, uint64_t wanted) {
+    return passed >= 10 * wanted || (passed >= wanted && completed > 0 && compared > 0 && kills > 0);
+}
+
 int main(int argc, char **argv) {
     struct thread threads[THREADS];
-    uint64_t state;
+    uint64_t state, begun = now();
 
     if (argc == 4 && strcmp(argv[1], "target") == 0)
         return run_target(strtoull(argv[2], NULL, 0) * 2 + 1, argv[3]);
     MUST(argc == 4);
     state = strtoull(argv[2], NULL, 0) * 0x9e3779b97f4a7c15u + 1;
-    ends = now() + strtoull(argv[1], NULL, 0) * SECOND;
     own = open_engine(argv[3]);
     local = allocate(THREADS * PART);
     for (int i = 0; i < THREADS; i++)
@@ -359,7 +363,7 @@ int main(int argc, char **argv) {
         threads[i] = (struct thread){.number = i, .state = draw(&state) | 1};
         MUST(pthread_create(&threads[i].id, NULL, run_thread, &threads[i]) == 0);
     }
-    while (now() < ends) {
+    while (!enough(now() - begun, strtoull(argv[1], NULL, 0) * SECOND)) {
         pause_for(draw(&state) % (SECOND / 10));
         toggle(own, local + draw(&state) % THREADS * PART, draw(&state) % 2000000);
         if (draw(&state) % 4 != 0)
@@ -372,6 +376,7 @@ int main(int argc, char **argv) {
         start_peer(argv[0], draw(&state), argv[3]);
         pthread_rwlock_unlock(&peer.lock);
     }
+    atomic_store(&stop, true);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i].id, NULL);
     MUST(mc_peer_close(peer.id) == MC_OK);

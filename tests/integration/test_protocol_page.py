@@ -61,8 +61,8 @@ def test_the_limits_are_those_of_the_headers() -> None:
     headers = (
         "libmooncake/wire/frame.h",
         "libmooncake/net/auth.h",
-        "libmooncake/os/address.h",
         "include/mooncake/transfer.h",
+        "include/mooncake/types.h",
     )
     for header in headers:
         for name, value, shift in re.findall(r"#define (\w+) \(?(\d+)u?(?: << (\d+))?\)?", source(header)):
@@ -71,7 +71,7 @@ def test_the_limits_are_those_of_the_headers() -> None:
     assert limits["length of one READ or WRITE"].startswith(f"{constants['FRAME_PAYLOAD_MAX']} bytes")
     assert limits["a message"] == f"{constants['FRAME_MESSAGE_MAX']} bytes"
     assert limits["`name` and `message` of a NOTIFY together"] == f"{constants['MC_NOTIFICATION_MAX']} bytes"
-    assert limits["`sender` of a NOTIFY"] == f"{constants['ADDRESS_TEXT_MAX'] - 1} bytes"
+    assert limits["`sender` of a NOTIFY"] == f"{constants['MC_ADDRESS_MAX'] - 1} bytes"
     assert limits["cluster key"] == f"{constants['AUTH_KEY_MIN']} to {constants['AUTH_KEY_MAX']} bytes"
 
 
