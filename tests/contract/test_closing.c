@@ -52,7 +52,8 @@ static void *transfer_until_closed(void *context) {
     struct worker *worker = context;
     struct waiting *waiting = worker->context;
     const struct pair *pair = worker->pair;
-    struct mc_request wanted = request(pair, MC_WRITE, 0, 0, 8 * MIB);
+    const size_t own = (6 + worker->index) * MIB;
+    struct mc_request wanted = request(pair, MC_WRITE, own, own, MIB);
     int32_t status = MC_OK;
 
     atomic_fetch_add(&waiting->begun, 1);

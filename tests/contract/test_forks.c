@@ -127,8 +127,8 @@ static void a_new_engine_works_in_a_child(void **state) {
     contract_address(pair->there, (char *)pair->near + SPAN - 1000);
     memcpy(pair->far, "from the parent", 16);
     in_child(new_engine_works, &family);
-    assert_string_equal((char *)pair->far, "from the child");
     OK(mc_peer_probe(pair->peer, SECOND, contract_error()));
+    assert_string_equal((char *)pair->far, "from the child");
 }
 
 static void *transfer_meanwhile(void *context) {

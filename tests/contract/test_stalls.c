@@ -308,7 +308,7 @@ static void *block(void *context) {
         status = mc_engine_transfer(pair->here, &wanted, 1, sizeof(wanted), MC_FOREVER, NULL);
         break;
     case 1:
-        status = mc_peer_read(pair->peer, pair->near, wanted.remote, 64, MC_FOREVER, NULL);
+        status = mc_peer_read(pair->peer, pair->near + BIG, wanted.remote, 64, MC_FOREVER, NULL);
         break;
     case 2:
         status = mc_peer_notify(pair->peer, "n", 1, "m", 1, MC_FOREVER, NULL);
