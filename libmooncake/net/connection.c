@@ -30,7 +30,7 @@ void connection_init(struct connection *connection, const struct connection_ops 
     connection->large = connection->within = false;
     connection->fd = fd;
     connection->start = connection->end = 0;
-    connection->received = connection->sent = 0;
+    connection->frames = connection->received = connection->sent = 0;
 }
 
 void connection_queue(struct connection *connection, struct outgoing *out, const struct frame *frame,
@@ -78,6 +78,7 @@ static void advance(struct connection *connection, size_t bytes) {
         bytes -= left;
         out->sent += (uint32_t)left;
         list_remove(&out->node);
+        connection->frames++;
         if (out->done != NULL)
             out->done(connection, out);
     }
@@ -153,6 +154,7 @@ static int32_t digest(struct connection *connection) {
         if (connection->payload > 0)
             return MC_OK;
         connection->within = false;
+        connection->frames++;
         status = connection->ops->end(connection);
     }
     return status;

@@ -53,7 +53,8 @@ struct connection {
     int fd;           /* -1 when down */
     uint32_t start;   /* buffer[start, end) is received and not looked at */
     uint32_t end;
-    uint64_t received; /* bytes ever, to see progress */
+    uint64_t frames;   /* complete ones ever, in both directions: to see progress */
+    uint64_t received; /* bytes ever */
     uint64_t sent;
     uint8_t buffer[CONNECTION_BUFFER];
 };

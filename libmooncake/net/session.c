@@ -15,6 +15,7 @@
 
 #define PREFACE_TIME (5 * CLOCK_SECOND)
 #define STALL_TIME (30 * CLOCK_SECOND)
+#define STALL_BYTES (1u << 20) /* of one frame, that must move in that time */
 #define EXCHANGES_MAX 4096u
 #define RECEIVE_BUDGET (4u << 20)
 
@@ -40,6 +41,11 @@ static void queue_reply(struct exchange *exchange, int32_t status) {
     if (status != MC_OK)
         reply->payload = reply->flags = 0;
     reply->length = reply->payload;
+    /* A client that takes no replies doesn't get its requests kept as well. */
+    if (reply->payload == 0) {
+        free(exchange->body);
+        exchange->body = NULL;
+    }
     exchange->out.done = reply_left;
     connection_queue(&exchange->session->connection, &exchange->out, reply, exchange->reply_payload);
 }
@@ -138,8 +144,12 @@ static bool busy(const struct session *session) {
            connection_sending(&session->connection);
 }
 
-static uint64_t moved(const struct session *session) {
-    return session->connection.received + session->connection.sent;
+/* Has the peer gone on since the timer was set? A frame takes as long as it does, but not drop by drop. */
+static bool has_progressed(const struct session *session) {
+    const struct connection *connection = &session->connection;
+
+    return connection->frames != session->frames ||
+           connection->received + connection->sent - session->moved >= STALL_BYTES;
 }
 
 /* Watches for what is needed next, and for a stall. */
@@ -152,7 +162,8 @@ static void arm(struct session *session) {
         loop_change(session->options.loop, &session->watch, events);
     session->armed = events;
     if (!session->greeting && busy(session) && session->timer.when == CLOCK_NEVER) {
-        session->progress = moved(session);
+        session->frames = session->connection.frames;
+        session->moved = session->connection.received + session->connection.sent;
         loop_timer_set(session->options.loop, &session->timer, clock_after(clock_now(), STALL_TIME));
     }
 }
@@ -197,7 +208,7 @@ static void on_timer(struct loop_timer *timer, uint64_t now) {
     (void)now;
     if (session->greeting)
         session_end(session, SESSION_REFUSED);
-    else if (busy(session) && moved(session) == session->progress)
+    else if (busy(session) && !has_progressed(session))
         session_end(session, SESSION_BROKEN);
     else
         arm(session);
