@@ -1,8 +1,8 @@
 /* net/server.h - the listener, and the server's end of each connection: requests in, replies out.
  *
  * Owns: the listening descriptor and the sessions, all on the loop's thread; services are called there and must not
- * wait. Services are registered before server_listen; PING is built in. A session that hasn't finished its preface in 5
- * s, or makes no progress within a frame for 30 s, is closed.
+ * wait. Services are registered before server_listen; PING is built in. A session that hasn't finished its preface in
+ * 5 s, or moves less than 1 MiB of one frame in 30 s, is closed.
  */
 #ifndef MC_NET_SERVER_H
 #define MC_NET_SERVER_H
