@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """run.py - `make bench`: the engine beside memcpy, raw sockets and the reference, into one flat JSON object.
 
-    tests/bench/run.py [--quick] [--only GROUP ...] [--output FILE]
+    tests/bench/run.py [--quick] [--only GROUP ...] [--output FILE] [--markdown]
 
 Run by the Python of the virtual environment in which library and package are installed. Groups: transfer (C programs),
 python (from Python, beside the reference wheel where it can be installed), import (times), size (of wheel and library).
@@ -29,6 +29,8 @@ REFERENCE = "mooncake-transfer-engine-non-cuda"
 REFERENCE_NEEDS = ("libibverbs1", "libnuma1", "libcurl4")
 SIZES = {"64B": 64, "4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "16MiB": 16 << 20, "64MiB": 64 << 20}
 SPAN = 256 << 20
+LIMITS = {"shm": "memcpy", "tcp": "raw_socket", "tcp2": "raw_sockets"}
+PATTERNS = ("walk", "hot")
 
 Figures = dict[str, float]
 
@@ -262,11 +264,34 @@ def show(figures: Figures) -> None:
         print(f"{thing:<{width}}  " + "".join(f"{word:<22}" for word in words).rstrip())
 
 
+def markdown(figures: Figures) -> str:
+    """The tables of docs/performance.md: ratios, with microseconds of ours in brackets."""
+    columns = ("64B", "4KiB", "64KiB", "1MiB", "16MiB", "64MiB", "batch128x4KiB", "batch128x64KiB")
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    paths = [(path, pattern) for path in LIMITS for pattern in PATTERNS]
+    rows = [(f"transfer.{path}", f".{pattern}", f"vs_{LIMITS[path]}") for path, pattern in paths]
+    rows += [(f"python.{path}", "", "vs_reference") for path in ("shm", "tcp")]
+    for stem, pattern, versus in rows:
+        for op in ("write", "read"):
+            cells = []
+            for column in columns:
+                # Batches always walk.
+                name = f"{stem}.{op}.{column}" + (pattern if "x" not in column or pattern == ".hot" else "")
+                if f"{name}.{versus}" in figures:
+                    cells.append(f"{short(figures[f'{name}.{versus}'])} ({short(figures[f'{name}.us'])})")
+                else:
+                    cells.append("")
+            if any(cells):
+                lines.append(f"| {stem}.{op}{pattern} {versus} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures, prints a table and writes build/bench/latest.json.")
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes: tests the harness, not us")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), help="these groups")
     parser.add_argument("--output", type=Path, default=BENCH / "latest.json")
+    parser.add_argument("--markdown", action="store_true", help="print the tables of docs/performance.md instead")
     options = parser.parse_args()
     if not (PREFIX / "lib/libmooncake.so.1").exists():
         parser.error(f"no library in {PREFIX}: run `make build`, and this with build/venv/bin/python")
@@ -278,7 +303,7 @@ def main() -> None:
         note(f"{group}: {time.monotonic() - begun:.0f} s")
     if bad := [name for name, value in figures.items() if not (math.isfinite(value) and value > 0)]:
         raise SystemExit(f"bench: not positive numbers: {', '.join(bad)}")
-    show(figures)
+    print(markdown(figures)) if options.markdown else show(figures)
     options.output.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
     print(f"{len(figures)} figures in {options.output}")
 
