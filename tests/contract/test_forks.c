@@ -79,6 +79,28 @@ static int handles_are_foreign(const struct family *family) {
     return 0;
 }
 
+static void a_child_gets_forked_from_every_call_and_the_parent_goes_on(void **state) {
+    const struct pair *pair = *state;
+    struct mc_request wanted = request(pair, MC_WRITE, 0, 0, MIB);
+    struct family family = {.pair = pair};
+
+    OK(mc_queue_open(&family.queue, contract_error()));
+    family.batch = submit(pair, &wanted, 1, 0);
+    in_child(handles_are_foreign, &family);
+    OK(mc_batch_wait(family.batch, MC_FOREVER));
+    OK(mc_batch_free(family.batch));
+    OK(mc_queue_close(family.queue));
+    OK(mc_peer_write(pair->peer, pair->near, (uint64_t)(uintptr_t)pair->far, MIB, 0, contract_error()));
+    OK(mc_peer_notify(pair->peer, "n", 1, "m", 1, SECOND, contract_error()));
+}
+
+#if defined(CONTRACT_THREAD_SANITIZED) && !defined(__clang__)
+#define THREADS_AFTER_FORK 0 /* the run-time library of gcc's thread sanitizer ends such a child */
+#else
+#define THREADS_AFTER_FORK 1
+#endif
+
+#if THREADS_AFTER_FORK
 /* The child, as a peer of the parent's engine. */
 static int new_engine_works(const struct family *family) {
     const struct mc_engine_options options = {.struct_size = sizeof(options),
@@ -105,21 +127,6 @@ static int new_engine_works(const struct family *family) {
     return 0;
 }
 
-static void a_child_gets_forked_from_every_call_and_the_parent_goes_on(void **state) {
-    const struct pair *pair = *state;
-    struct mc_request wanted = request(pair, MC_WRITE, 0, 0, MIB);
-    struct family family = {.pair = pair};
-
-    OK(mc_queue_open(&family.queue, contract_error()));
-    family.batch = submit(pair, &wanted, 1, 0);
-    in_child(handles_are_foreign, &family);
-    OK(mc_batch_wait(family.batch, MC_FOREVER));
-    OK(mc_batch_free(family.batch));
-    OK(mc_queue_close(family.queue));
-    OK(mc_peer_write(pair->peer, pair->near, (uint64_t)(uintptr_t)pair->far, MIB, 0, contract_error()));
-    OK(mc_peer_notify(pair->peer, "n", 1, "m", 1, SECOND, contract_error()));
-}
-
 static void a_new_engine_works_in_a_child(void **state) {
     const struct pair *pair = *state;
     struct family family = {.pair = pair};
@@ -130,6 +137,7 @@ static void a_new_engine_works_in_a_child(void **state) {
     OK(mc_peer_probe(pair->peer, SECOND, contract_error()));
     assert_string_equal((char *)pair->far, "from the child");
 }
+#endif
 
 static void *transfer_meanwhile(void *context) {
     struct worker *worker = context;
@@ -166,7 +174,9 @@ static void forks_in_the_midst_of_transfers_are_safe_on_both_sides(void **state)
 
 static const struct CMUnitTest tests[] = {
     CONTRACT_TEST(a_child_gets_forked_from_every_call_and_the_parent_goes_on),
+#if THREADS_AFTER_FORK
     CONTRACT_TEST(a_new_engine_works_in_a_child),
+#endif
     CONTRACT_TEST(forks_in_the_midst_of_transfers_are_safe_on_both_sides),
 };
 
