@@ -90,7 +90,7 @@ static void tune(int fd) {
     int one = 1;
 
     CHECK_SYSTEM(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) == 0);
-    /* Where the host's default is BBR, it paces what needs no pacing here, by half and more; the limit is without it. */
+    /* Where the host's default is BBR, it paces what needs no pacing here, and halves it at worst; the limit is without it. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, sizeof(control) - 1);
 }
 
