@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -85,13 +86,18 @@ static void *serve_connection(void *argument) {
     return NULL;
 }
 
+static int set_control(int fd, const char *name) {
+    return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name));
+}
+
 static void tune(int fd) {
-    static const char control[] = "cubic";
     int one = 1;
 
     CHECK_SYSTEM(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) == 0);
-    /* Where the host's default is BBR, it paces what needs no pacing here, and halves it at worst; the limit is without it. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, sizeof(control) - 1);
+    /* Where the host's default is BBR, it paces what needs no pacing here, and halves it at worst; the limit is without it. Reno is
+     * what any user may have. */
+    if (set_control(fd, "cubic") != 0)
+        (void)set_control(fd, "reno");
 }
 
 int raw_listen(uint16_t *ret_port) {
