@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -43,25 +45,40 @@ static void *set(void *context) {
     return NULL;
 }
 
+struct crowd {
+    struct event event;
+    atomic_int waiting; /* or just about to */
+};
+
 static void *wait_for(void *context) {
-    return event_wait(context, clock_after(clock_now(), 20 * CLOCK_SECOND)) ? context : NULL;
+    struct crowd *crowd = context;
+
+    atomic_fetch_add(&crowd->waiting, 1);
+    return event_wait(&crowd->event, clock_after(clock_now(), 20 * CLOCK_SECOND)) ? context : NULL;
 }
 
 static void all_who_wait_are_woken(void **state) {
-    struct event event;
-    pthread_t threads[4];
-    void *seen;
-
     (void)state;
-    event_init(&event);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(thread_start(&threads[i], "waiter", wait_for, &event), 0);
-    event_set(&event);
-    for (int i = 0; i < 4; i++) {
-        pthread_join(threads[i], &seen);
-        assert_ptr_equal(seen, &event);
+    for (int round = 0; round < 20; round++) {
+        struct crowd crowd;
+        pthread_t threads[4];
+        void *seen;
+
+        event_init(&crowd.event);
+        atomic_init(&crowd.waiting, 0);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(thread_start(&threads[i], "waiter", wait_for, &crowd), 0);
+        while (atomic_load(&crowd.waiting) < 4)
+            sched_yield();
+        for (int i = 0; i < round; i++) /* from before they sleep to after */
+            sched_yield();
+        event_set(&crowd.event);
+        for (int i = 0; i < 4; i++) {
+            pthread_join(threads[i], &seen);
+            assert_ptr_equal(seen, &crowd);
+        }
+        event_destroy(&crowd.event);
     }
-    event_destroy(&event);
 }
 
 /* The sanitizers see a setter that still touches it. */

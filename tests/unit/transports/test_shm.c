@@ -457,6 +457,8 @@ static void a_guest_learns_that_its_host_has_stopped(void **state) {
 
 /* ---- Races ---- */
 
+#define WITHDRAWN 0xdd /* what the memory holds when nobody may look */
+
 struct hammer {
     struct world *world;
     atomic_bool stop;
@@ -472,6 +474,9 @@ static void *copy_all_the_time(void *context) {
         int steps;
         int32_t status = copy(hammer->world->guest, &slice, &steps);
 
+        /* All of it from while the region was published. */
+        if (status == MC_OK && memchr(local, WITHDRAWN, sizeof(local)) != NULL)
+            abort();
         if (status == MC_OK)
             hammer->copied++;
         else if (status != MC_ERR_NOT_REGISTERED)
@@ -487,11 +492,14 @@ static void regions_come_and_go_under_copies(void **state) {
 
     for (int i = 0; i < 2; i++)
         assert_int_equal(thread_start(&threads[i], "copier", copy_all_the_time, &hammer), 0);
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < 100; i++) {
         int before = hammer.copied;
         uint64_t deadline = clock_after(clock_now(), PEER_PATIENCE);
 
         assert_int_equal(shm_host_withdraw(world->shm, &world->region, deadline), MC_OK);
+        memset(world->memory + 4096, WITHDRAWN, 4096);
+        sched_yield();
+        memset(world->memory + 4096, 0, 4096);
         shm_host_publish(world->shm, &world->region);
         while (hammer.copied == before && clock_now() < deadline)
             sched_yield();
