@@ -102,6 +102,7 @@ int64_t queue_reap(struct queue *queue, struct mc_completion *completions, size_
                    uint64_t deadline) {
     size_t taken = 0;
     int waited = 0;
+    bool closed;
 
     pthread_mutex_lock(&queue->lock);
     while (list_empty(&queue->entries) && !queue->closed && waited != ETIMEDOUT)
