@@ -39,7 +39,7 @@ static void a_stale_batch_is_invalid_for_every_call(void **state) {
 
     OK(mc_batch_wait(batch, MC_FOREVER));
     OK(mc_batch_free(batch));
-    for (int i = 0; i < 100; i++) {
+    for (size_t i = 0; i < contract_scaled(20000); i++) { /* until each slot has been used again */
         uint64_t next = submit(pair, &wanted, 1, 0);
 
         assert_true(next != batch);
