@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -72,16 +73,42 @@ fail:
     return MC_ERR_SYSTEM;
 }
 
+/* Do both ends have the same address? */
+static bool stays_on_host(int fd, const struct sockaddr_storage *peer) {
+    struct sockaddr_storage own = {.ss_family = AF_UNSPEC};
+    socklen_t length = sizeof(own);
+
+    if (getsockname(fd, (struct sockaddr *)&own, &length) < 0 || own.ss_family != peer->ss_family)
+        return false;
+    if (own.ss_family == AF_INET)
+        return ((const struct sockaddr_in *)(const void *)&own)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)(const void *)peer)->sin_addr.s_addr;
+    return own.ss_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)(const void *)&own)->sin6_addr,
+                  &((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+/* For a stream socket whose both ends are known. A congestion control that paces (bbr is the default of some hosts)
+ * halves the speed of a connection that leaves no host, where there is nothing to pace for. */
+static void tune(int fd, const struct sockaddr_storage *peer) {
+    static const char *const unpaced[] = {"cubic", "reno"};
+
+    (void)set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    for (size_t i = 0; i < sizeof(unpaced) / sizeof(unpaced[0]) && stays_on_host(fd, peer); i++)
+        if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, unpaced[i], (socklen_t)strlen(unpaced[i])) == 0)
+            break;
+}
+
 int32_t socket_connect(const struct address *address, int *ret_fd, struct mc_error *error) {
     const struct sockaddr *name = (const struct sockaddr *)&address->storage;
     int fd = make(name->sa_family, SOCK_STREAM);
 
-    if (fd < 0 || set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1) < 0 ||
-        (connect(fd, name, address->length) < 0 && errno != EINPROGRESS && errno != EINTR)) {
+    if (fd < 0 || (connect(fd, name, address->length) < 0 && errno != EINPROGRESS && errno != EINTR)) {
         (void)fail(error, "connect to", address, errno);
         (void)socket_close(fd);
         return MC_ERR_SYSTEM;
     }
+    tune(fd, &address->storage);
     *ret_fd = fd;
     return MC_OK;
 }
@@ -99,7 +126,7 @@ int socket_accept(int listener) {
         fork_resume();
     } while (fd < 0 && (errno == EINTR || errno == ECONNABORTED || errno == EPROTO));
     if (fd >= 0 && (peer.ss_family == AF_INET || peer.ss_family == AF_INET6))
-        (void)set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        tune(fd, &peer);
     return fd;
 }
 

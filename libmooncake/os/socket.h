@@ -11,11 +11,11 @@
 int32_t socket_listen(const struct address *address, int backlog, int *ret_fd, struct address *ret_bound,
                       struct mc_error *error);
 
-/* Begins to connect, with TCP_NODELAY; the outcome is read by socket_error once the descriptor is writable.
- * MC_ERR_SYSTEM. */
+/* Begins to connect, with TCP_NODELAY, and without pacing if the connection stays on this host; the outcome is read by
+ * socket_error once the descriptor is writable. MC_ERR_SYSTEM. */
 int32_t socket_connect(const struct address *address, int *ret_fd, struct mc_error *error);
 
-/* Accepts one connection, with TCP_NODELAY if it is TCP; -1 with errno (EAGAIN: none waits). */
+/* Accepts one connection, likewise if it is TCP; -1 with errno (EAGAIN: none waits). */
 int socket_accept(int listener);
 
 /* Pending error of the socket as errno, 0 if none. */
