@@ -115,8 +115,9 @@ int64_t queue_reap(struct queue *queue, struct mc_completion *completions, size_
     }
     if (taken > 0 && list_empty(&queue->entries))
         flag_lower(queue->fd);
+    closed = queue->closed;
     pthread_mutex_unlock(&queue->lock);
-    return taken > 0 ? (int64_t)taken : queue->closed ? MC_ERR_CLOSED : MC_ERR_PENDING;
+    return taken > 0 ? (int64_t)taken : closed ? MC_ERR_CLOSED : MC_ERR_PENDING;
 }
 
 int32_t queue_close(struct queue *queue) {
