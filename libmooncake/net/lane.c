@@ -1,14 +1,11 @@
 /* net/lane.c - the client's end of a connection.
  *
- * Ids of requests are slot numbers with a generation above, so that the reply finds its request by index, and a reply
- * to something else is noticed. A request that is given up leaves its slot taken until its reply has come.
  * While a caller drives, only the caller closes the descriptor: nobody else could know that it isn't polling it.
  */
 #include "net/lane.h"
 
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -17,63 +14,9 @@
 #include "base/crc32c.h"
 #include "os/socket.h"
 
-#define NO_SLOT UINT32_MAX
 #define RECEIVE_BUDGET (8u << 20)
 #define RETRY_FIRST (10 * CLOCK_MILLISECOND)
 #define RETRY_LAST CLOCK_SECOND
-
-/* ---- Slots: ids of requests in flight. With the lock held. ---- */
-
-static bool slots_grow(struct lane *lane) {
-    uint32_t count = lane->slot_count == 0 ? 64 : lane->slot_count * 2;
-    struct lane_slot *slots;
-
-    if (count > 1u << 24)
-        return false;
-    slots = realloc(lane->slots, count * sizeof(*slots));
-    if (slots == NULL)
-        return false;
-    /* `current` points into the array. */
-    if (lane->current != NULL)
-        lane->current = slots + (lane->current - lane->slots);
-    for (uint32_t i = lane->slot_count; i < count; i++)
-        slots[i] = (struct lane_slot){.id = i, .next_free = i + 1 < count ? i + 1 : NO_SLOT};
-    lane->free_slot = lane->slot_count;
-    lane->slots = slots;
-    lane->slot_count = count;
-    return true;
-}
-
-static bool slot_take(struct lane *lane, struct lane_request *request) {
-    struct lane_slot *slot;
-
-    if (lane->free_slot == NO_SLOT && !slots_grow(lane))
-        return false;
-    slot = &lane->slots[lane->free_slot];
-    lane->free_slot = slot->next_free;
-    slot->id += (uint64_t)1 << 32;
-    slot->request = request;
-    slot->used = true;
-    lane->awaited++;
-    request->id = slot->id;
-    return true;
-}
-
-static void slot_release(struct lane *lane, struct lane_slot *slot) {
-    slot->request = NULL;
-    slot->used = false;
-    lane->awaited--;
-    slot->next_free = lane->free_slot;
-    lane->free_slot = (uint32_t)slot->id;
-}
-
-static struct lane_slot *slot_find(struct lane *lane, uint64_t id) {
-    uint32_t index = (uint32_t)id;
-
-    if (index >= lane->slot_count || !lane->slots[index].used || lane->slots[index].id != id)
-        return NULL;
-    return &lane->slots[index];
-}
 
 /* What a request counts for when a lane is chosen. */
 static uint64_t weight(const struct lane_request *request) {
@@ -101,7 +44,7 @@ static uint32_t wanted_events(const struct lane *lane) {
 
     /* An idle lane only wants to know of its peer's end. One whose requests were all given up isn't idle: the peer must
      * get the rest of a frame that has begun, and rid of its replies, or it would keep memory for them. */
-    if (lane->driven || lane->state == LANE_DOWN || (lane->state == LANE_UP && lane->awaited == 0 && !sending))
+    if (lane->driven || lane->state == LANE_DOWN || (lane->state == LANE_UP && lane->inflight.awaited == 0 && !sending))
         return EPOLLRDHUP;
     return EPOLLRDHUP | (lane->state == LANE_CONNECTING ? 0u : (uint32_t)EPOLLIN) | (sending ? (uint32_t)EPOLLOUT : 0u);
 }
@@ -135,10 +78,7 @@ static void fail_requests(struct lane *lane, int32_t status) {
 
     list_each (node, after, &lane->requests)
         finish(lane, list_entry(node, struct lane_request, node), status);
-    for (uint32_t i = 0; i < lane->slot_count; i++)
-        if (lane->slots[i].used)
-            slot_release(lane, &lane->slots[i]);
-    lane->current = NULL;
+    inflight_release_all(&lane->inflight);
 }
 
 /* Closes the connection and ends all requests. */
@@ -198,12 +138,12 @@ static bool reply_fits(const struct lane_request *request, const struct frame *f
 
 static int32_t reply_begin(struct connection *connection, const struct frame *frame, struct sink *ret_sink) {
     struct lane *lane = list_entry(connection, struct lane, connection);
-    struct lane_slot *slot = slot_find(lane, frame->id);
+    struct inflight_slot *slot = inflight_find(&lane->inflight, frame->id);
     struct lane_request *request;
 
     if (slot == NULL || (frame->type & FRAME_REPLY) == 0)
         return MC_ERR_PROTOCOL;
-    lane->current = slot;
+    lane->current = frame->id;
     lane->reply = *frame;
     request = slot->request;
     if (request == NULL)
@@ -228,12 +168,14 @@ static int32_t check_payload(const struct lane_request *request, const struct fr
 
 static int32_t reply_end(struct connection *connection) {
     struct lane *lane = list_entry(connection, struct lane, connection);
-    struct lane_slot *slot = lane->current;
-    struct lane_request *request = slot->request;
+    struct inflight_slot *slot = inflight_find(&lane->inflight, lane->current);
+    struct lane_request *request;
     bool more = (lane->reply.flags & FRAME_FLAG_MORE) != 0;
     int32_t status = lane->reply.status;
 
-    lane->current = NULL;
+    if (slot == NULL)
+        return MC_ERR_PROTOCOL;
+    request = slot->request;
     if (request != NULL && status == MC_OK)
         status = check_payload(request, &lane->reply);
     if (more && status == MC_OK)
@@ -241,7 +183,7 @@ static int32_t reply_end(struct connection *connection) {
     if (more) { /* it has failed already; what follows goes nowhere */
         slot->request = NULL;
     } else {
-        slot_release(lane, slot);
+        inflight_release(&lane->inflight, slot);
     }
     if (request != NULL)
         finish(lane, request, status);
@@ -404,7 +346,7 @@ void lane_init(struct lane *lane, struct lane_target *target) {
     pthread_mutex_init(&lane->lock, NULL);
     lane->target = target;
     lane->fd = -1;
-    lane->free_slot = NO_SLOT;
+    inflight_init(&lane->inflight);
     lane->watch.ready = on_ready;
     lane->watch.fd = -1;
     loop_timer_init(&lane->timer, on_timer);
@@ -416,7 +358,7 @@ void lane_finish(struct lane *lane) {
     lane_break(lane, MC_ERR_CLOSED);
     loop_timer_cancel_sync(lane->target->loop, &lane->timer);
     loop_remove_sync(lane->target->loop, &lane->watch);
-    free(lane->slots);
+    inflight_destroy(&lane->inflight);
     pthread_mutex_destroy(&lane->lock);
 }
 
@@ -436,7 +378,7 @@ void lane_submit(struct lane *lane, struct list *requests, bool attended) {
         lane->outstanding += weight(request);
         if (lane->broken)
             finish(lane, request, lane->last_error);
-        else if (!slot_take(lane, request))
+        else if (!inflight_add(&lane->inflight, request, &request->id))
             finish(lane, request, MC_ERR_NO_MEMORY);
         else if (lane->state == LANE_UP)
             enqueue(lane, request);
@@ -457,21 +399,21 @@ void lane_leave(struct lane *lane) {
 }
 
 void lane_cancel(struct lane *lane, struct lane_request *request, int32_t status) {
-    struct lane_slot *slot;
+    struct inflight_slot *slot;
 
     pthread_mutex_lock(&lane->lock);
-    slot = slot_find(lane, request->id);
+    slot = inflight_find(&lane->inflight, request->id);
     if (slot != NULL && slot->request == request) {
         bool untold = lane->state != LANE_UP || (!list_empty(&request->out.node) && request->out.sent == 0);
 
         if (connection_withdraw(&lane->connection, &request->out) != MC_OK) {
             lose(lane, MC_ERR_CONNECTION_LOST);
         } else {
-            if (lane->current == slot)
+            if (lane->connection.within && lane->current == request->id)
                 connection_skip_payload(&lane->connection);
             if (untold) {
                 request->begun = false;
-                slot_release(lane, slot);
+                inflight_release(&lane->inflight, slot);
             } else {
                 slot->request = NULL;
             }

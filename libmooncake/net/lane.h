@@ -15,6 +15,7 @@
 
 #include "net/connection.h"
 #include "net/handshake.h"
+#include "net/inflight.h"
 #include "os/address.h"
 #include "os/loop.h"
 
@@ -49,13 +50,6 @@ struct lane_target {
     bool known;
 };
 
-struct lane_slot {
-    uint64_t id;
-    struct lane_request *request; /* NULL: given up, its reply goes nowhere */
-    uint32_t next_free;
-    bool used;
-};
-
 struct lane {
     pthread_mutex_t lock;
     struct lane_target *target;
@@ -74,11 +68,8 @@ struct lane {
     uint64_t retry_delay;
     _Atomic uint64_t outstanding; /* bytes of requests in `requests` */
     struct list requests;
-    struct lane_slot *slots;
-    uint32_t slot_count;
-    uint32_t free_slot;
-    uint32_t awaited;          /* slots in use: replies that are still to come, also of requests given up */
-    struct lane_slot *current; /* whose reply's payload is coming */
+    struct inflight inflight;
+    uint64_t current; /* the id whose reply's payload is coming */
     struct frame reply;
     struct handshake handshake;
     struct connection connection;
