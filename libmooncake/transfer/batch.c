@@ -2,9 +2,8 @@
  *
  * Each request has one link and one or more slices. Slices of links that step are moved by whoever holds `copying`: the
  * submitter for a while, then a waiting caller or the loop. All others end by callbacks of their lanes, under the
- * lane's lock. Invariants: request.left counts its slices that haven't ended; batch.pending the requests that aren't
- * terminal. Whoever takes `pending` to 0 pushes the completion and sets `done`, last: from then on only the batch's
- * owner touches it.
+ * lane's lock. Invariants: `pending` counts the requests that aren't terminal. Whoever takes `pending` to 0 pushes the
+ * completion and sets `done`, last: from then on only the batch's owner touches it.
  */
 #include "transfer/batch.h"
 
@@ -14,29 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "os/event.h"
-#include "transfer/peer.h"
+#include "transfer/request.h"
 
 #define INLINE_COPY_TIME (5 * CLOCK_MILLISECOND) /* that a submission may spend on copying */
 #define LOOP_COPY_TIME (2 * CLOCK_MILLISECOND)   /* before the loop looks after others */
-
-struct request {
-    struct batch *batch;
-    struct peer *peer; /* a reference */
-    const struct peer_link *link;
-    struct slice *slices;
-    uint32_t slice_count;
-    atomic_uint left;
-    uint64_t length;
-    void *pin;         /* of the local range */
-    atomic_int status; /* MC_ERR_PENDING, or of the first slice that failed */
-    _Atomic uint64_t bytes;
-    atomic_bool indeterminate;
-    atomic_uint state;
-};
 
 struct batch {
     struct object object;
@@ -93,59 +76,18 @@ static void batch_end(struct batch *batch) {
     event_set(&batch->done);
 }
 
-static uint32_t state_of(int32_t status) {
-    switch (status) {
-    case MC_OK:
-        return MC_STATE_COMPLETED;
-    case MC_ERR_TIMEOUT:
-        return MC_STATE_TIMEOUT;
-    case MC_ERR_CANCELLED:
-        return MC_STATE_CANCELLED;
-    default:
-        return MC_STATE_FAILED;
-    }
-}
+/* A request is terminal. */
+static void request_ended(struct request *request, int32_t status) {
+    struct batch *batch = request->owner;
 
-/* The last slice has ended: the buffer is quiet, and the request terminal. */
-static void request_end(struct request *request) {
-    struct batch *batch = request->batch;
-    int expected = MC_ERR_PENDING;
-    int32_t status;
-
-    atomic_compare_exchange_strong(&request->status, &expected, MC_OK);
-    status = atomic_load(&request->status);
-    if (request->pin != NULL)
-        registry_unpin(request->pin);
-    request->pin = NULL;
     if (status != MC_OK) {
         int none = MC_OK;
 
-        /* Slices that completed stand beside those that didn't. */
-        if (request->slice_count > 0 && request->slices[0].opcode == MC_WRITE && atomic_load(&request->bytes) > 0)
-            atomic_store(&request->indeterminate, true);
         atomic_compare_exchange_strong(&batch->first_failure, &none, status);
         atomic_fetch_add(&batch->failed, 1);
     }
-    atomic_store(&request->state, state_of(status));
     if (atomic_fetch_sub(&batch->pending, 1) == 1)
         batch_end(batch);
-}
-
-/* A slice has ended: nothing touches its part of the buffer any more. Any thread, maybe with a lane's lock held. */
-static void slice_done(struct slice *slice, int32_t status) {
-    struct request *request = slice->owner;
-
-    if (status == MC_OK) {
-        atomic_fetch_add(&request->bytes, slice->length - slice->moved);
-    } else {
-        int pending = MC_ERR_PENDING;
-
-        atomic_compare_exchange_strong(&request->status, &pending, status);
-        if (slice->indeterminate)
-            atomic_store(&request->indeterminate, true);
-    }
-    if (atomic_fetch_sub(&request->left, 1) == 1)
-        request_end(request);
 }
 
 /* ---- Preparing ---- */
@@ -153,111 +95,13 @@ static void slice_done(struct slice *slice, int32_t status) {
 static void destroy(struct ref *ref) {
     struct batch *batch = list_entry(ref, struct batch, object.ref);
 
-    for (uint32_t i = 0; i < batch->count; i++) {
-        if (batch->requests[i].pin != NULL)
-            registry_unpin(batch->requests[i].pin);
-        if (batch->requests[i].peer != NULL)
-            ref_drop(&batch->requests[i].peer->object.ref);
-    }
+    for (uint32_t i = 0; i < batch->count; i++)
+        request_release(&batch->requests[i]);
     event_destroy(&batch->done);
     pthread_mutex_destroy(&batch->copying);
     ref_drop(&batch->engine->object.ref);
     free(batch->slices);
     free(batch);
-}
-
-static int32_t check_request(const struct mc_request *wanted, size_t index, struct mc_error *error) {
-    uint64_t end;
-
-    if (wanted->opcode != MC_READ && wanted->opcode != MC_WRITE)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: no opcode %u", index, wanted->opcode);
-    if ((wanted->flags & ~MC_REQUEST_GUARD) != 0)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: unknown flags 0x%x", index, wanted->flags);
-    if (!checked_add(wanted->remote, wanted->length, &end) ||
-        !checked_add((uint64_t)(uintptr_t)wanted->local, wanted->length, &end))
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: a range of %" PRIu64 " bytes wraps around",
-                          index, wanted->length);
-    if ((wanted->flags & MC_REQUEST_GUARD) != 0 && wanted->guard_address % sizeof(uint64_t) != 0)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: the guard is not 8-aligned", index);
-    return MC_OK;
-}
-
-/* The whole request as one slice, for choosing its path and for links that step. */
-static struct slice whole(const struct mc_request *wanted, struct request *request) {
-    return (struct slice){
-        .local = wanted->local,
-        .remote = wanted->remote,
-        .length = wanted->length,
-        .guard_address = wanted->guard_address,
-        .guard_value = wanted->guard_value,
-        .opcode = wanted->opcode,
-        .guarded = (wanted->flags & MC_REQUEST_GUARD) != 0,
-        .owner = request,
-        .done = slice_done,
-    };
-}
-
-/* Finds the peer and the path, and pins the local range. */
-static int32_t prepare_request(struct batch *batch, const struct mc_request *wanted, size_t index,
-                               struct mc_error *error) {
-    struct request *request = &batch->requests[index];
-    struct slice slice = whole(wanted, request);
-    struct object *object;
-    uint64_t slices;
-    int32_t status = check_request(wanted, index, error);
-
-    if (status != MC_OK)
-        return status;
-    request->batch = batch;
-    request->length = wanted->length;
-    atomic_init(&request->status, MC_ERR_PENDING);
-    atomic_init(&request->state, MC_STATE_PENDING);
-    status = object_acquire(wanted->peer, OBJECT_PEER, &object);
-    if (status != MC_OK)
-        return status_set(error, status, 0, "request %zu: no such peer", index);
-    request->peer = peer_of(object);
-    if (request->peer->engine != batch->engine)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: the peer is another engine's", index);
-    if (wanted->length == 0)
-        return MC_OK;
-    status =
-        registry_pin(batch->engine->registry, (uint64_t)(uintptr_t)wanted->local, wanted->length, 0, &request->pin);
-    if (status != MC_OK)
-        return status_set(error, status, 0, "request %zu: the local range %p + %" PRIu64 " is not registered", index,
-                          wanted->local, wanted->length);
-    request->link = peer_choose(request->peer, &slice);
-    if (request->link == NULL) {
-        /* Is it gone? */
-        status = peer_probe(request->peer, clock_after(clock_now(), batch->engine->connect_timeout), error);
-        if (status != MC_OK)
-            return status;
-        return status_set(error, MC_ERR_NOT_SUPPORTED, 0,
-                          "request %zu: no permitted path leads to 0x%" PRIx64 " + %" PRIu64 " of the peer", index,
-                          wanted->remote, wanted->length);
-    }
-    slices = request->link->ops->sliced ? (wanted->length - 1) / batch->engine->host.slice + 1 : 1;
-    if (slices > UINT32_MAX / 2)
-        return status_set(error, MC_ERR_TOO_LARGE, 0, "request %zu: %" PRIu64 " bytes are too many", index,
-                          wanted->length);
-    request->slice_count = (uint32_t)slices;
-    return MC_OK;
-}
-
-/* Cuts the request into its slices, which are at `slices`. */
-static void fill_slices(const struct batch *batch, const struct mc_request *wanted, struct request *request,
-                        struct slice *slices) {
-    uint64_t size = request->link->ops->sliced ? batch->engine->host.slice : request->length;
-
-    request->slices = slices;
-    atomic_init(&request->left, request->slice_count);
-    for (uint32_t i = 0; i < request->slice_count; i++) {
-        uint64_t offset = i * size;
-
-        slices[i] = whole(wanted, request);
-        slices[i].local += offset;
-        slices[i].remote += offset;
-        slices[i].length = request->length - offset < size ? request->length - offset : size;
-    }
 }
 
 static void on_task(struct loop_task *task);
@@ -291,15 +135,14 @@ static const struct mc_request *request_at(const struct mc_request *requests, si
 }
 
 /* Makes the slices of all requests, `total` in number. False if memory is short. */
-static bool make_slices(struct batch *batch, const struct mc_request *requests, size_t stride, uint64_t total) {
+static bool make_slices(struct batch *batch, uint64_t total) {
     struct slice *next = calloc(total, sizeof(*next));
 
     if (next == NULL)
         return false;
     batch->slices = next;
     for (uint32_t i = 0; i < batch->count; i++) {
-        if (batch->requests[i].slice_count > 0)
-            fill_slices(batch, request_at(requests, i, stride), &batch->requests[i], next);
+        request_cut(&batch->requests[i], next, batch->engine->host.slice);
         next += batch->requests[i].slice_count;
     }
     return true;
@@ -314,10 +157,14 @@ int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, 
     if (batch == NULL)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %zu requests", count);
     for (size_t i = 0; i < count && status == MC_OK; i++) {
-        status = prepare_request(batch, request_at(requests, i, stride), i, error);
-        slices += batch->requests[i].slice_count;
+        struct request *request = &batch->requests[i];
+
+        request->owner = batch;
+        request->ended = request_ended;
+        status = request_prepare(request, request_at(requests, i, stride), i, engine, error);
+        slices += request->slice_count;
     }
-    if (status == MC_OK && slices > 0 && !make_slices(batch, requests, stride, slices))
+    if (status == MC_OK && slices > 0 && !make_slices(batch, slices))
         status = status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %" PRIu64 " slices", slices);
     if (status == MC_OK && options->queue != NULL) {
         status = queue_bind(options->queue);
@@ -336,10 +183,6 @@ int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, 
 
 /* ---- Moving bytes ---- */
 
-static bool steps(const struct request *request) {
-    return request->link != NULL && request->link->ops->step != NULL;
-}
-
 /* Moves bytes until there are none left to step (true), `until` has come, or the batch is stopped. With `copying` held.
  */
 static bool copy_some(struct batch *batch, uint64_t until) {
@@ -347,11 +190,10 @@ static bool copy_some(struct batch *batch, uint64_t until) {
 
     for (; batch->next < batch->count; batch->next++) {
         struct request *request = &batch->requests[batch->next];
-        struct slice *slice = request->slices;
         int32_t status = MC_ERR_PENDING;
 
-        while (steps(request) && status == MC_ERR_PENDING) {
-            uint64_t before = slice->moved;
+        while (request_steps(request) && status == MC_ERR_PENDING) {
+            uint64_t before = request->slices->moved;
 
             if (atomic_load_explicit(&batch->stop, memory_order_relaxed) != MC_OK)
                 return false;
@@ -360,12 +202,11 @@ static bool copy_some(struct batch *batch, uint64_t until) {
                 if (clock_now() >= until)
                     return false;
             }
-            status = request->link->ops->step(request->link->link, slice);
-            since_look += slice->moved - before;
-            atomic_store_explicit(&request->bytes, slice->moved, memory_order_relaxed);
+            status = request_step(request);
+            since_look += request->slices->moved - before;
         }
-        if (steps(request))
-            slice_done(slice, status);
+        if (request_steps(request))
+            request_stepped(request, status);
     }
     return true;
 }
@@ -411,7 +252,7 @@ static void submit_slices(struct batch *batch) {
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct peer_link *link = batch->requests[i].link;
 
-        if (link == NULL || link->ops->step != NULL)
+        if (link == NULL || request_steps(&batch->requests[i]))
             continue;
         for (uint32_t j = 0; j < batch->requests[i].slice_count; j++)
             list_append(&slices, &batch->requests[i].slices[j].node);
@@ -419,7 +260,7 @@ static void submit_slices(struct batch *batch) {
             link->ops->submit(link->link, &slices, batch->attended);
     }
     for (uint32_t i = 0; i < batch->count; i++)
-        if (batch->requests[i].link != NULL && batch->requests[i].link->ops->step == NULL)
+        if (!request_steps(&batch->requests[i]))
             note_lanes(batch, &batch->requests[i]);
 }
 
@@ -466,14 +307,11 @@ void batch_stop(struct batch *batch, int32_t status) {
     status = atomic_load(&batch->stop);
     pthread_mutex_lock(&batch->copying);
     for (; batch->next < batch->count; batch->next++)
-        if (steps(&batch->requests[batch->next]))
-            slice_done(batch->requests[batch->next].slices, status);
-    for (uint32_t i = 0; i < batch->count; i++) {
-        struct request *request = &batch->requests[i];
-
-        for (uint32_t j = 0; j < request->slice_count && !steps(request); j++)
-            request->link->ops->cancel(&request->slices[j], status);
-    }
+        if (request_steps(&batch->requests[batch->next]))
+            request_stepped(&batch->requests[batch->next], status);
+    for (uint32_t i = 0; i < batch->count; i++)
+        if (!request_steps(&batch->requests[i]))
+            request_cancel(&batch->requests[i], status);
     pthread_mutex_unlock(&batch->copying);
     event_wait(&batch->done, CLOCK_NEVER);
 }
@@ -541,27 +379,13 @@ void batch_retire(struct batch *batch) {
 }
 
 void batch_explain(const struct batch *batch, struct mc_error *error) {
-    for (uint32_t i = 0; i < batch->count; i++) {
-        const struct request *request = &batch->requests[i];
-        int32_t status = atomic_load(&request->status);
-
-        if (status == MC_OK || request->slice_count == 0)
-            continue;
-        status_set(error, status, 0, "request %u, %s of %" PRIu64 " bytes at 0x%" PRIx64 " of %s by %s: %s", i,
-                   request->slices[0].opcode == MC_READ ? "READ" : "WRITE", request->length, request->slices[0].remote,
-                   request->peer->address, request->link->ops->name, status_text(status));
-        return;
-    }
+    for (uint32_t i = 0; i < batch->count; i++)
+        if (atomic_load(&batch->requests[i].status) != MC_OK) {
+            request_explain(&batch->requests[i], i, error);
+            return;
+        }
 }
 
 void batch_status(const struct batch *batch, size_t index, struct mc_request_status *ret_status) {
-    const struct request *request = &batch->requests[index];
-    uint32_t state = atomic_load(&request->state);
-
-    *ret_status = (struct mc_request_status){
-        .state = state,
-        .status = state == MC_STATE_PENDING ? MC_ERR_PENDING : atomic_load(&request->status),
-        .bytes = atomic_load(&request->bytes),
-        .flags = state != MC_STATE_PENDING && atomic_load(&request->indeterminate) ? MC_STATUS_INDETERMINATE : 0,
-    };
+    request_status(&batch->requests[index], ret_status);
 }

@@ -1,0 +1,219 @@
+/* transfer/request.c - one request of a batch.
+ *
+ * Invariants: `left` counts the slices that haven't ended; the state is set once, after the local range is unpinned,
+ * and before `ended` is called.
+ */
+#include "transfer/request.h"
+
+#include <inttypes.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+/* ---- Ends ---- */
+
+static uint32_t state_of(int32_t status) {
+    switch (status) {
+    case MC_OK:
+        return MC_STATE_COMPLETED;
+    case MC_ERR_TIMEOUT:
+        return MC_STATE_TIMEOUT;
+    case MC_ERR_CANCELLED:
+        return MC_STATE_CANCELLED;
+    default:
+        return MC_STATE_FAILED;
+    }
+}
+
+static void unpin(struct request *request) {
+    if (request->pin != NULL)
+        registry_unpin(request->pin);
+    request->pin = NULL;
+}
+
+/* The last slice has ended: the buffer is quiet, and the request terminal. */
+void request_end(struct request *request) {
+    int pending = MC_ERR_PENDING;
+    int32_t status;
+
+    atomic_compare_exchange_strong(&request->status, &pending, MC_OK);
+    status = atomic_load(&request->status);
+    unpin(request);
+    /* Slices that completed stand beside those that didn't. */
+    if (status != MC_OK && request->wanted.opcode == MC_WRITE && atomic_load(&request->bytes) > 0)
+        atomic_store(&request->indeterminate, true);
+    atomic_store(&request->state, state_of(status));
+    request->ended(request, status);
+}
+
+/* A slice has ended: nothing touches its part of the buffer any more. */
+static void slice_done(struct slice *slice, int32_t status) {
+    struct request *request = slice->owner;
+
+    if (status == MC_OK) {
+        atomic_fetch_add(&request->bytes, slice->length - slice->moved);
+    } else {
+        int pending = MC_ERR_PENDING;
+
+        atomic_compare_exchange_strong(&request->status, &pending, status);
+        if (slice->indeterminate)
+            atomic_store(&request->indeterminate, true);
+    }
+    if (atomic_fetch_sub(&request->left, 1) == 1)
+        request_end(request);
+}
+
+/* ---- Preparing ---- */
+
+static int32_t check(const struct mc_request *wanted, size_t index, struct mc_error *error) {
+    uint64_t end;
+
+    if (wanted->opcode != MC_READ && wanted->opcode != MC_WRITE)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: no opcode %u", index, wanted->opcode);
+    if ((wanted->flags & ~MC_REQUEST_GUARD) != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: unknown flags 0x%x", index, wanted->flags);
+    if (!checked_add(wanted->remote, wanted->length, &end) ||
+        !checked_add((uint64_t)(uintptr_t)wanted->local, wanted->length, &end))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: a range of %" PRIu64 " bytes wraps around",
+                          index, wanted->length);
+    if ((wanted->flags & MC_REQUEST_GUARD) != 0 && wanted->guard_address % sizeof(uint64_t) != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: the guard is not 8-aligned", index);
+    return MC_OK;
+}
+
+/* The whole request as one slice. */
+static struct slice whole(struct request *request) {
+    const struct mc_request *wanted = &request->wanted;
+
+    return (struct slice){
+        .local = wanted->local,
+        .remote = wanted->remote,
+        .length = wanted->length,
+        .guard_address = wanted->guard_address,
+        .guard_value = wanted->guard_value,
+        .opcode = wanted->opcode,
+        .guarded = (wanted->flags & MC_REQUEST_GUARD) != 0,
+        .owner = request,
+        .done = slice_done,
+    };
+}
+
+/* The cheapest link that can carry it. */
+static int32_t choose_link(struct request *request, size_t index, struct engine *engine, struct mc_error *error) {
+    struct slice slice = whole(request);
+    int32_t status;
+
+    request->link = peer_choose(request->peer, &slice);
+    if (request->link != NULL)
+        return MC_OK;
+    /* Is the peer gone, or is it that nothing leads there? */
+    status = peer_probe(request->peer, clock_after(clock_now(), engine->connect_timeout), error);
+    if (status != MC_OK)
+        return status;
+    return status_set(error, MC_ERR_NOT_SUPPORTED, 0,
+                      "request %zu: no permitted path leads to 0x%" PRIx64 " + %" PRIu64 " of the peer", index,
+                      slice.remote, slice.length);
+}
+
+int32_t request_prepare(struct request *request, const struct mc_request *wanted, size_t index, struct engine *engine,
+                        struct mc_error *error) {
+    struct object *object;
+    uint64_t slices;
+    int32_t status;
+
+    request->wanted = *wanted;
+    wanted = &request->wanted;
+    atomic_init(&request->status, MC_ERR_PENDING);
+    atomic_init(&request->state, MC_STATE_PENDING);
+    status = check(wanted, index, error);
+    if (status != MC_OK)
+        return status;
+    status = object_acquire(wanted->peer, OBJECT_PEER, &object);
+    if (status != MC_OK)
+        return status_set(error, status, 0, "request %zu: no such peer", index);
+    request->peer = peer_of(object);
+    if (request->peer->engine != engine)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: the peer is another engine's", index);
+    if (wanted->length == 0)
+        return MC_OK;
+    status = registry_pin(engine->registry, (uint64_t)(uintptr_t)wanted->local, wanted->length, 0, &request->pin);
+    if (status != MC_OK)
+        return status_set(error, status, 0, "request %zu: the local range %p + %" PRIu64 " is not registered", index,
+                          wanted->local, wanted->length);
+    status = choose_link(request, index, engine, error);
+    if (status != MC_OK)
+        return status;
+    slices = request->link->ops->sliced ? (wanted->length - 1) / engine->host.slice + 1 : 1;
+    if (slices > UINT32_MAX / 2)
+        return status_set(error, MC_ERR_TOO_LARGE, 0, "request %zu: %" PRIu64 " bytes are too many", index,
+                          wanted->length);
+    request->slice_count = (uint32_t)slices;
+    return MC_OK;
+}
+
+void request_cut(struct request *request, struct slice *slices, uint64_t slice_size) {
+    uint64_t length = request->wanted.length;
+    uint64_t size = request->slice_count > 1 ? slice_size : length;
+
+    request->slices = slices;
+    atomic_init(&request->left, request->slice_count);
+    for (uint32_t i = 0; i < request->slice_count; i++) {
+        uint64_t offset = i * size;
+
+        slices[i] = whole(request);
+        slices[i].local += offset;
+        slices[i].remote += offset;
+        slices[i].length = length - offset < size ? length - offset : size;
+    }
+}
+
+void request_release(struct request *request) {
+    unpin(request);
+    if (request->peer != NULL)
+        ref_drop(&request->peer->object.ref);
+    request->peer = NULL;
+}
+
+/* ---- Moving ---- */
+
+bool request_steps(const struct request *request) {
+    return request->link != NULL && request->link->ops->step != NULL;
+}
+
+int32_t request_step(struct request *request) {
+    int32_t status = request->link->ops->step(request->link->link, request->slices);
+
+    atomic_store_explicit(&request->bytes, request->slices->moved, memory_order_relaxed);
+    return status;
+}
+
+void request_stepped(struct request *request, int32_t status) {
+    slice_done(request->slices, status);
+}
+
+void request_cancel(struct request *request, int32_t status) {
+    for (uint32_t i = 0; i < request->slice_count; i++)
+        request->link->ops->cancel(&request->slices[i], status);
+}
+
+/* ---- Telling ---- */
+
+void request_status(const struct request *request, struct mc_request_status *ret_status) {
+    uint32_t state = atomic_load(&request->state);
+
+    *ret_status = (struct mc_request_status){
+        .state = state,
+        .status = state == MC_STATE_PENDING ? MC_ERR_PENDING : atomic_load(&request->status),
+        .bytes = atomic_load(&request->bytes),
+        .flags = state != MC_STATE_PENDING && atomic_load(&request->indeterminate) ? MC_STATUS_INDETERMINATE : 0,
+    };
+}
+
+void request_explain(const struct request *request, size_t index, struct mc_error *error) {
+    int32_t status = atomic_load(&request->status);
+
+    status_set(error, status, 0, "request %zu, %s of %" PRIu64 " bytes at 0x%" PRIx64 " of %s by %s: %s", index,
+               request->wanted.opcode == MC_READ ? "READ" : "WRITE", request->wanted.length, request->wanted.remote,
+               request->peer->address, request->link->ops->name, status_text(status));
+}

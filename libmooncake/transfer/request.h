@@ -1,0 +1,62 @@
+/* transfer/request.h - one request of a batch: its peer, its path, its slices, and its one terminal state.
+ *
+ * A request owns references on its peer and on its local region's registration, the latter until it is terminal.
+ * Its slices end on any thread, maybe with a lane's lock held; whoever ends the last one calls `ended`.
+ */
+#ifndef MC_TRANSFER_REQUEST_H
+#define MC_TRANSFER_REQUEST_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <mooncake/transfer.h>
+
+#include "transfer/peer.h"
+
+struct request {
+    struct mc_request wanted;     /* a copy: the caller's array is read once */
+    struct peer *peer;            /* a reference */
+    const struct peer_link *link; /* NULL for a request of no bytes */
+    void *pin;                    /* of the local range */
+    struct slice *slices;
+    uint32_t slice_count;
+    atomic_uint left;  /* slices that haven't ended */
+    atomic_int status; /* MC_ERR_PENDING, or of the first slice that failed; final in a terminal state */
+    atomic_uint state; /* MC_STATE_* */
+    _Atomic uint64_t bytes;
+    atomic_bool indeterminate;
+    void *owner;
+    void (*ended)(struct request *request, int32_t status);
+};
+
+/* Checks the request and finds its peer and its path; says how many slices it needs in slice_count. The request is
+ * zeroed memory before; request_release undoes it, also on failure. `index` is for the words. Within an engine call. */
+int32_t request_prepare(struct request *request, const struct mc_request *wanted, size_t index, struct engine *engine,
+                        struct mc_error *error);
+
+/* Cuts it into its slices, slice_count in number, which stay in place until the request is released. */
+void request_cut(struct request *request, struct slice *slices, uint64_t slice_size);
+
+void request_release(struct request *request);
+
+/* Does a thread of ours move its bytes? */
+bool request_steps(const struct request *request);
+
+/* Moves the next piece of one that steps. MC_ERR_PENDING while there is more, else what request_stepped is to be told.
+ */
+int32_t request_step(struct request *request);
+void request_stepped(struct request *request, int32_t status);
+
+/* Ends one that doesn't step with `status`, unless it is terminal; it is on return. */
+void request_cancel(struct request *request, int32_t status);
+
+/* Ends one without slices. */
+void request_end(struct request *request);
+
+void request_status(const struct request *request, struct mc_request_status *ret_status);
+
+/* Which request it is, on which path, and why it did not complete. */
+void request_explain(const struct request *request, size_t index, struct mc_error *error);
+
+#endif
