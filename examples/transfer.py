@@ -25,7 +25,7 @@ def write(address: str, remote: int) -> None:
     # The writer's own end needs no rights for others.
     with Engine() as engine, alloc(SIZE) as memory, engine.register(memory, access=Access.NONE):
         memory.view[:17] = b"hello from Python"
-        with engine.open(address) as peer:
+        with engine.connect(address) as peer:
             peer.write(memory, remote)
             peer.notify("written", str(SIZE))
             print("paths:", [path["transport"] for path in peer.explain() if path["usable"]])

@@ -37,7 +37,7 @@ def main(protocol: str, size: int, listen: str) -> None:
                 got = engine.receive(words[0])
                 say(got and [got.sender, got.name.decode(), got.message.decode()])
             elif what == "notify":
-                with engine.open(words[0]) as peer:
+                with engine.connect(words[0]) as peer:
                     peer.notify(words[1], words[2])
                 say(True)
             elif what == "unregister":

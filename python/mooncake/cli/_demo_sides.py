@@ -123,7 +123,7 @@ def _decode(parent: Connection, other: Connection, config: Config, requests: lis
                 raise MemoryError(f"no {size} bytes for the pool")
             native = engine.get_engine()
             other.send((native.address, base))
-            with native.open(other.recv()) as peer:
+            with native.connect(other.recv()) as peer:
                 parent.send(_decode_requests(parent, transport, native, peer, blocks, base, config, requests))
     if config.compare:
         _decode_socket(other, config)
@@ -223,7 +223,7 @@ def _prefill(parent: Connection, other: Connection, config: Config, requests: li
                 raise MemoryError(f"no memory for {longest} blocks")
             native = engine.get_engine()
             address, base = other.recv()
-            with native.open(address) as peer:
+            with native.connect(address) as peer:
                 _check_path(peer, transport)
                 _touch(engine, address, staging, max(longest, 1) * config.block_size, base, config.pool_size)
                 other.send(native.address)

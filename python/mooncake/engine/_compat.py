@@ -479,7 +479,7 @@ class TransferEngine:
         """The opened peer of that name. Called without the lock: opening may take seconds."""
         peer = self._peers.get(target)
         if peer is None:
-            opened = self._running().open(target)
+            opened = self._running().connect(target)
             with self._lock:
                 peer = self._peers.setdefault(target, opened)
             if peer is not opened:

@@ -65,7 +65,7 @@ class Region:
 
 
 class Peer:
-    """The engine at another address, as it was when it was opened: a restarted one answers errors.StalePeer."""
+    """The engine at another address, as it was when this one connected: a restarted one answers errors.StalePeer."""
 
     __slots__ = ("__weakref__", "_engine", "address", "id")
 
@@ -278,7 +278,7 @@ class Engine:
         error = new_error()
         check(lib.mc_engine_unregister(self.handle, ffi.cast("void *", address), error), error)
 
-    def open(self, address: str) -> Peer:
+    def connect(self, address: str) -> Peer:
         """Connects to the engine at "host:port", which may be this one. Waits at most the connect timeout.
 
         errors.Address, errors.NameNotFound, errors.Unreachable, errors.Authentication, errors.Version.

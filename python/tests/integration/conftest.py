@@ -30,7 +30,7 @@ def there(path: str, engine: Engine, spawn: Spawn) -> Iterator[Any]:
 
 @pytest.fixture
 def peer(engine: Engine, there: Any) -> Iterator[Peer]:
-    with engine.open(there.address) as opened:
+    with engine.connect(there.address) as opened:
         yield opened
 
 

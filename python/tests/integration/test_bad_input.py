@@ -150,7 +150,7 @@ def test_a_malformed_peer_name_is_negative(old: TransferEngine, name: str) -> No
     assert old.transfer_sync_write(name, address, address, 1) < 0
     assert old.send_probe(name) < 0
     with pytest.raises((errors.Address, errors.NameNotFound, errors.Unreachable, errors.InvalidArgument)):
-        old.get_engine().open(name)
+        old.get_engine().connect(name)
 
 
 def test_nobody_at_the_address_is_an_error_with_the_address_in_time() -> None:
@@ -159,7 +159,7 @@ def test_nobody_at_the_address_is_an_error_with_the_address_in_time() -> None:
     with Engine("127.0.0.1", connect_timeout=2) as engine:
         start = time.monotonic()
         with pytest.raises(errors.Unreachable, match=f"127.0.0.1:{port}"):
-            engine.open(f"127.0.0.1:{port}")
+            engine.connect(f"127.0.0.1:{port}")
         assert time.monotonic() - start < 3
 
 
@@ -167,7 +167,7 @@ def test_a_server_that_never_answers_is_given_up_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, Engine("127.0.0.1", connect_timeout=1) as engine:
         start = time.monotonic()
         with pytest.raises((errors.Unreachable, errors.Timeout)):
-            engine.open(f"127.0.0.1:{server.getsockname()[1]}")
+            engine.connect(f"127.0.0.1:{server.getsockname()[1]}")
         assert time.monotonic() - start < 3
 
 
@@ -215,7 +215,7 @@ def test_what_is_not_built_says_so(old: TransferEngine) -> None:
 
 def test_the_new_interface_refuses_what_makes_no_sense(old: TransferEngine) -> None:
     engine = old.get_engine()
-    with alloc(4096) as memory, engine.register(memory), engine.open(engine.address) as peer:
+    with alloc(4096) as memory, engine.register(memory), engine.connect(engine.address) as peer:
         with pytest.raises(errors.InvalidArgument):
             alloc(0)
         for wrong in (-1, HUGE + 1):

@@ -103,7 +103,7 @@ def test_done_batches_appear_in_a_queue(engine: Engine, there: Any, peer: Peer, 
 def test_a_queue_tells_which_batch_failed_and_why(spawn: Any) -> None:
     there = spawn("tcp")
     with Engine("127.0.0.1", protocol="tcp") as tcp, alloc(64) as memory, tcp.register(memory), Queue() as queue:
-        peer = tcp.open(there.address)
+        peer = tcp.connect(there.address)
         good, bad = (
             tcp.submit(
                 [Request(peer, WRITE, memory, there.base + offset, 8), Request(peer, WRITE, memory, there.base, 8)],
@@ -143,7 +143,7 @@ def test_rights_are_kept(engine: Engine, path: str, spawn: Any, memory: Memory) 
         alloc(4096) as writable,
         other.register(readable, access=Access.READ),
         other.register(writable, access=Access.WRITE),
-        engine.open(other.address) as peer,
+        engine.connect(other.address) as peer,
     ):
         peer.read(memory, readable.address, 8)
         peer.write(memory, writable.address, 8)
@@ -175,7 +175,7 @@ def test_notifications_arrive_in_order_with_their_sender(engine: Engine, path: s
         assert there.ask("receive", 10) == [engine.address, "name", "words"]
         there.ask("notify", engine.address, "back", "ü")
         assert engine.receive(10) == (there.address, b"back", "ü".encode())
-    peer_of_own = engine.open(engine.address)
+    peer_of_own = engine.connect(engine.address)
     assert not select.select([engine], [], [], 0)[0]
     peer_of_own.notify("here")
     assert select.select([engine], [], [], 10)[0]
@@ -200,7 +200,7 @@ def test_a_restarted_peer_is_stale_and_a_killed_one_is_lost(
     engine: Engine, path: str, spawn: Any, memory: Memory
 ) -> None:
     first = spawn(path)
-    with engine.open(first.address) as peer:
+    with engine.connect(first.address) as peer:
         peer.read(memory, first.base, 8)
         first.end()
 
@@ -215,7 +215,7 @@ def test_a_restarted_peer_is_stale_and_a_killed_one_is_lost(
         assert second.address == first.address
         with pytest.raises(errors.StalePeer):
             peer.read(memory, second.base, 8, timeout=10)
-        with engine.open(second.address) as fresh:
+        with engine.connect(second.address) as fresh:
             fresh.read(memory, second.base, 8)
 
 
@@ -297,7 +297,7 @@ def test_a_forgotten_batch_leaves_its_buffer_quiet(there: Any, peer: Peer, engin
 def test_a_closed_engine_says_so(there: Any, path: str) -> None:
     engine = Engine("127.0.0.1")
     assert not engine.closed
-    peer, memory = engine.open(there.address), alloc(4096)
+    peer, memory = engine.connect(there.address), alloc(4096)
     engine.register(memory)
     engine.close()
     engine.close()
@@ -310,7 +310,7 @@ def test_a_closed_engine_says_so(there: Any, path: str) -> None:
     with pytest.raises(wrong):
         engine.register(memory)
     with pytest.raises(wrong):
-        engine.open(there.address)
+        engine.connect(there.address)
     with pytest.raises(wrong):
         engine.receive()
     memory.free()

@@ -135,14 +135,14 @@ if child == 0:
     status = 1
     try:
         assert old.transfer_sync_write(own, buffer, buffer + 100, 8) == -1
-        for call in (lambda: engine.open(own), lambda: engine.receive(), lambda: engine.register(bytearray(8))):
+        for call in (lambda: engine.connect(own), lambda: engine.receive(), lambda: engine.register(bytearray(8))):
             try:
                 call()
             except errors.Forked:
                 pass
             else:
                 raise AssertionError("not refused")
-        with Engine() as fresh, alloc(4096) as memory, fresh.register(memory), fresh.open(fresh.address) as peer:
+        with Engine() as fresh, alloc(4096) as memory, fresh.register(memory), fresh.connect(fresh.address) as peer:
             peer.write(memory, memory.address + 100, 8)
         status = 0
     finally:
@@ -167,7 +167,7 @@ old.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "")
 memory = alloc(4096)
 view = memory.view
 region = engine.register(memory)
-peer = engine.open(engine.address)
+peer = engine.connect(engine.address)
 queue = Queue()
 batch = peer.submit(WRITE, [memory.address], [memory.address + 8], [8], queue=queue)
 print("end")
