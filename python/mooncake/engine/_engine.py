@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntFlag
-from types import TracebackType
 from typing import Any, NamedTuple, Optional, Union
 
 from .._native import PENDING, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
@@ -58,9 +57,7 @@ class Region:
     def __enter__(self) -> Region:
         return self
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.unregister()
 
 
@@ -174,9 +171,7 @@ class Peer:
     def __enter__(self) -> Peer:
         return self
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -336,9 +331,7 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __del__(self) -> None:

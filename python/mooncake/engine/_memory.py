@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from types import TracebackType
 from typing import Any, Optional, Union
 
 from .._native import check, ffi, lib, new_error
@@ -71,9 +70,7 @@ class Memory:
     def __enter__(self) -> Memory:
         return self
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.free()
 
     def __repr__(self) -> str:
