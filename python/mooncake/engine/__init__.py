@@ -10,7 +10,8 @@ Importing this module loads the native library, or raises one ImportError that s
 """
 
 from ._batch import Batch, Completion, Queue, RequestStatus
-from ._compat import TransferEngine, TransferNotify, TransferOpcode
+from ._compat import TransferEngine
+from ._compat_values import TransferNotify, TransferOpcode
 from ._engine import Access, Engine, Notification, Peer, Region
 from ._later import CoroRPCInterface, ReceivedData, ReceivedTensor, RpcInterface, SharedSegment
 from ._memory import Memory, alloc

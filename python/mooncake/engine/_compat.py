@@ -9,130 +9,25 @@ for the time of the call. Safe to use from many threads.
 from __future__ import annotations
 
 import os
-import threading
 from array import array
 from collections.abc import Iterable
-from enum import IntEnum
-from types import TracebackType
-from typing import Optional, Union
+from typing import Optional
 
 from .. import errors
-from .._errors import MooncakeError, error_for
-from .._native import PENDING, ffi, lib
-from ._batch import Batch
-from ._engine import Access, Engine, Peer
-from ._memory import Memory, load_bytes, store_bytes
-from ._requests import pack_columns, pack_one, words
+from .._errors import MooncakeError
+from .._native import ffi
+from ._compat_memory import EngineMemory
+from ._compat_values import TransferNotify, TransferOpcode, check_hint, listen_address, log, text_of
+from ._engine import Engine
+from ._flights import Flights
+from ._requests import words
 
-__all__ = ["TransferEngine", "TransferNotify", "TransferOpcode"]
+__all__ = ["TransferEngine"]
 
 _PROBE_SECONDS = 3.0
-# What says that a peer is gone. The paths that are left to a peer that is gone may be none at all.
-_LOST = (errors.StalePeer, errors.Unreachable, errors.ConnectionLost, errors.InvalidHandle, errors.NotSupported)
-# Answers of a submission after which another peer of the same name may be asked.
-_UNBEGUN = (errors.StalePeer, errors.InvalidHandle, errors.NotSupported)
-_HINTS = frozenset(
-    " ascend ascend_direct barex bufio cxi cxl efa gds hip io_uring maca mnnvl mpcomm musa nccl nvlink nvlink_intra"
-    " nvmeof rdma self shm sunrise_link tcp tpu ub ubshmem".split(" ")
-)
 
 
-class TransferOpcode(IntEnum):
-    """The direction of a transfer, seen from the caller."""
-
-    Read = 0
-    Write = 1
-
-
-class TransferNotify:
-    """A notification: a name and a message, both text."""
-
-    def __init__(self, name: str = "", msg: str = "") -> None:
-        self.name = name
-        self.msg = msg
-
-    def __repr__(self) -> str:
-        return f"TransferNotify(name={self.name!r}, msg={self.msg!r})"
-
-
-def _log(level: str, text: str, *values: object) -> None:
-    import logging
-
-    getattr(logging.getLogger("mooncake.engine"), level)(text, *values)
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
-    return value
-
-
-def _check_hint(hint: object) -> None:
-    if _text(hint, "transport_hint") not in _HINTS:
-        raise ValueError(f"unknown transport_hint {hint!r}")
-
-
-def _code(error: MooncakeError) -> int:
-    """The number that programs written for the reference know: -1 invalid, -3 not registered, -4 busy, -7 overlap."""
-    if isinstance(error, errors.NotRegistered):
-        return -3
-    if isinstance(error, errors.Busy):
-        return -4
-    return -7 if isinstance(error, errors.Overlap) else -1
-
-
-def _listen_address(name: str) -> tuple[str, bool]:
-    """The address to listen on, and whether it has a port that may turn out to be taken."""
-    if name.startswith("["):
-        return name, not name.endswith("]")
-    if name.count(":") > 1:
-        return f"[{name}]", False
-    return name, ":" in name and not name.endswith(":0")
-
-
-class _Flight:
-    """A submitted batch, its peer, and the local ranges that are registered only as long as it flies."""
-
-    __slots__ = ("_engine", "_ranges", "batch", "peer", "target")
-
-    def __init__(self, engine: Engine, target: str, peer: Peer, count: int) -> None:
-        self._engine = engine
-        self._ranges: list[int] = []
-        self.target = target
-        self.peer = peer
-        self.batch = Batch(engine, count)
-
-    def lend(self, local: array[int], length: array[int]) -> bool:
-        """Registers what isn't registered yet of the local ranges, overlapping ones as one; True if there was any."""
-        spans: list[list[int]] = []
-        for begin, size in sorted(zip(local, length)):
-            if not size:
-                continue
-            if spans and begin < spans[-1][1]:
-                spans[-1][1] = max(spans[-1][1], begin + size)
-            else:
-                spans.append([begin, begin + size])
-        for begin, end in spans:
-            try:
-                self._engine.register_range(begin, end - begin, "*", int(Access.NONE))
-            except errors.Overlap:
-                continue
-            self._ranges.append(begin)
-        return bool(self._ranges)
-
-    def close(self) -> None:
-        self.batch.close()
-        while self._ranges:
-            try:
-                self._engine.unregister_range(self._ranges.pop())
-            except MooncakeError as error:
-                _log("warning", "a buffer that was registered for one call stays registered: %s", error)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class TransferEngine:
+class TransferEngine(EngineMemory):
     """One-sided reads and writes between the registered memory of processes, by host:port and address.
 
     Addresses are integers, lengths bytes. Unless a method says otherwise it returns 0 for success and a negative
@@ -140,12 +35,8 @@ class TransferEngine:
     """
 
     def __init__(self) -> None:
-        self._engine: Optional[Engine] = None
-        self._lock = threading.Lock()
-        self._peers: dict[str, Peer] = {}
-        self._flights: dict[int, _Flight] = {}
-        self._managed: dict[int, Memory] = {}
-        self._ranges: list[int] = []
+        super().__init__()
+        self._flights: Optional[Flights] = None  # there while _engine is
 
     # ---- Life
 
@@ -163,23 +54,23 @@ class TransferEngine:
         self, local_hostname: str, metadata_server: str, protocol: str, device_name: str, metadata_type: str
     ) -> int:
         """As initialize(), with the kind of directory named apart."""
-        _text(local_hostname, "local_hostname")
-        _text(metadata_server, "metadata_server")
-        _text(protocol, "protocol")
-        _text(device_name, "device_name")
-        _text(metadata_type, "metadata_type")
+        text_of(local_hostname, "local_hostname")
+        text_of(metadata_server, "metadata_server")
+        text_of(protocol, "protocol")
+        text_of(device_name, "device_name")
+        text_of(metadata_type, "metadata_type")
         if self._engine is not None:
-            _log("warning", "initialize: the engine is already initialised")
+            log("warning", "initialize: the engine is already initialised")
             return -1
         if metadata_server != "P2PHANDSHAKE":
-            _log("warning", "initialize: metadata server %r is not supported, only P2PHANDSHAKE", metadata_server)
+            log("warning", "initialize: metadata server %r is not supported, only P2PHANDSHAKE", metadata_server)
             return -1
         if "MC_FORCE_TCP" in os.environ:
             protocol = "tcp"
         chosen = protocol if protocol in ("tcp", "shm") else None
         if chosen is None:
-            _log("info", "protocol %r: the best path to each peer is taken", protocol)
-        listen, may_be_taken = _listen_address(local_hostname)
+            log("info", "protocol %r: the best path to each peer is taken", protocol)
+        listen, may_be_taken = listen_address(local_hostname)
         try:
             try:
                 engine = Engine(listen, protocol=chosen)
@@ -188,9 +79,9 @@ class TransferEngine:
                     raise
                 engine = Engine(listen.rpartition(":")[0], protocol=chosen)
         except MooncakeError as error:
-            _log("warning", "initialize: %s", error)
+            log("warning", "initialize: %s", error)
             return -1
-        self._engine = engine
+        self._engine, self._flights = engine, Flights(engine)
         return 0
 
     def get_rpc_port(self) -> int:
@@ -210,31 +101,17 @@ class TransferEngine:
     def close(self) -> None:
         """Cancels what is in flight, closes the engine and frees managed buffers; a second call does nothing.
         errors.Busy, with the engine still open, if a peer is copying into its memory for longer than a second."""
-        engine = self._engine
-        if engine is None:
+        if self._engine is None or self._flights is None:
             return
-        with self._lock:
-            flights, self._flights = list(self._flights.values()), {}
-            peers, self._peers = list(self._peers.values()), {}
-        for flight in flights:
-            flight.close()
-        for peer in peers:
-            peer.close()
-        engine.close()
-        self._engine = None
-        self._ranges.clear()
-        while self._managed:
-            try:
-                self._managed.popitem()[1].free()
-            except BufferError:
-                pass  # a view of it exists: the pages go with the view
+        self._flights.close()
+        self._engine.close()
+        self._engine = self._flights = None
+        self._forget_memory()
 
     def __enter__(self) -> TransferEngine:
         return self
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -243,128 +120,20 @@ class TransferEngine:
         except MooncakeError:
             pass  # nobody is left to tell
 
-    # ---- Memory
-
-    def allocate_managed_buffer(self, length: int) -> int:
-        """Allocates and registers `length` bytes that processes of this host can map; the address, or 0."""
-        try:
-            memory = Memory(length)
-        except MooncakeError as error:
-            _log("warning", "allocate_managed_buffer: %s", error)
-            return 0
-        if self.register_memory(memory.address, length) != 0:
-            return 0
-        self._managed[memory.address] = memory
-        return memory.address
-
-    def free_managed_buffer(self, buffer_addr: int, length: int) -> int:
-        """Unregisters and frees what allocate_managed_buffer() gave."""
-        memory = self._managed.get(buffer_addr)
-        if memory is None or memory.size != length:
-            _log("warning", "free_managed_buffer: no buffer of %d bytes at %#x", length, buffer_addr)
-            return -1
-        result = self.unregister_memory(buffer_addr)
-        if result == 0:
-            del self._managed[buffer_addr]
-            try:
-                memory.free()
-            except errors.Busy as error:
-                self._managed[buffer_addr] = memory
-                _log("warning", "free_managed_buffer: %s", error)
-                return -4
-        return result
-
-    def register_memory(self, buffer_addr: int, capacity: int, location: str = "*") -> int:
-        """Lends memory to peers, for reading and writing. The caller keeps it mapped until it is unregistered."""
-        _text(location, "location")
-        words((buffer_addr, capacity))
-        if self._engine is None:
-            return self._not_open("register_memory")
-        try:
-            self._engine.register_range(buffer_addr, capacity, location, int(Access.BOTH))
-        except MooncakeError as error:
-            _log("warning", "register_memory(%#x, %d): %s", buffer_addr, capacity, error)
-            return _code(error)
-        self._ranges.append(buffer_addr)
-        return 0
-
-    def unregister_memory(self, buffer_addr: int) -> int:
-        """When it returns 0, no peer reaches the memory any more."""
-        words((buffer_addr,))
-        if self._engine is None:
-            return self._not_open("unregister_memory")
-        try:
-            self._engine.unregister_range(buffer_addr)
-        except MooncakeError as error:
-            _log("warning", "unregister_memory(%#x): %s", buffer_addr, error)
-            return _code(error)
-        try:
-            self._ranges.remove(buffer_addr)
-        except ValueError:
-            pass  # registered through get_engine()
-        return 0
-
-    def batch_register_memory(self, buffer_addresses: list[int], capacities: list[int], location: str = "*") -> int:
-        """Registers all or none."""
-        addresses, sizes = words(buffer_addresses), words(capacities)
-        if len(addresses) != len(sizes):
-            _log("warning", "batch_register_memory: %d addresses, %d capacities", len(addresses), len(sizes))
-            return -1
-        for done, (address, size) in enumerate(zip(addresses, sizes)):
-            result = self.register_memory(address, size, location)
-            if result != 0:
-                for earlier in addresses[:done]:
-                    self.unregister_memory(earlier)
-                return result
-        return 0
-
-    def batch_unregister_memory(self, buffer_addresses: list[int]) -> int:
-        """Unregisters each; the first failure is the result, the others are unregistered all the same."""
-        results = [self.unregister_memory(address) for address in words(buffer_addresses)]
-        return next((result for result in results if result != 0), 0)
-
-    def write_bytes_to_buffer(self, dest_address: int, src_ptr: Union[str, bytes], length: int) -> int:
-        """Copies the first `length` bytes of src_ptr (bytes, or str as UTF-8) to an address of this process."""
-        data = src_ptr.encode() if isinstance(src_ptr, str) else bytes(src_ptr)
-        words((dest_address, length))
-        if length > len(data):
-            _log("warning", "write_bytes_to_buffer: %d bytes wanted of %d", length, len(data))
-            return -1
-        try:
-            store_bytes(dest_address, data[:length])
-        except ValueError as error:
-            _log("warning", "write_bytes_to_buffer: %s", error)
-            return -1
-        return 0
-
-    def read_bytes_from_buffer(self, source_address: int, length: int) -> bytes:
-        """`length` bytes from an address of this process. ValueError if they can't be read."""
-        words((source_address, length))
-        return load_bytes(source_address, length)
-
-    def get_first_buffer_address(self, segment_name: str) -> int:
-        """The address of the first memory that this engine registered, when the name is its own; 0 if there is none.
-        NotImplementedError for another engine: peers don't list their memory, tell addresses by a notification."""
-        if self._engine is None:
-            return 0
-        if _text(segment_name, "segment_name") != self._engine.address:
-            raise NotImplementedError("a peer does not list its memory; let it send the address in a notification")
-        return self._ranges[0] if self._ranges else 0
-
     # ---- Transfers
 
     def transfer_sync_write(
         self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
     ) -> int:
         """Writes `length` bytes from the local address to the peer's; returns when the peer has them."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._transfer(target_hostname, 1, (buffer,), (peer_buffer_address,), (length,))
 
     def transfer_sync_read(
         self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
     ) -> int:
         """Reads `length` bytes from the peer's address to the local one."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._transfer(target_hostname, 0, (buffer,), (peer_buffer_address,), (length,))
 
     def batch_transfer_sync_write(
@@ -376,7 +145,7 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Many writes to one peer as one batch; 0 only when all of them are done."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._transfer(target_hostname, 1, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_sync_read(
@@ -388,7 +157,7 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Many reads from one peer as one batch; 0 only when all of them are done."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._transfer(target_hostname, 0, buffers, peer_buffer_addresses, lengths)
 
     def transfer_sync(
@@ -402,7 +171,7 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """A read or a write, then the notification, if there is one, into the peer's queue."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._transfer(
             target_hostname, TransferOpcode(opcode), (buffer,), (peer_buffer_address,), (length,), notify
         )
@@ -418,7 +187,7 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Many reads or writes as one batch, then the notification, if there is one."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._transfer(target_hostname, TransferOpcode(opcode), buffers, peer_buffer_addresses, lengths, notify)
 
     def batch_transfer_async_write(
@@ -430,7 +199,7 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Begins a batch of writes; its id for transfer_check_status() or get_batch_transfer_status(), or 0."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._begin(target_hostname, 1, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_async_read(
@@ -442,7 +211,7 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Begins a batch of reads; its id, or 0."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._begin(target_hostname, 0, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_async(
@@ -455,14 +224,14 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         """Begins a batch of reads or writes; its id, or 0."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._begin(target_hostname, TransferOpcode(opcode), buffers, peer_buffer_addresses, lengths)
 
     def transfer_submit_write(
         self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
     ) -> int:
         """Begins one write; its id, or 0."""
-        _check_hint(transport_hint)
+        check_hint(transport_hint)
         return self._begin(target_hostname, 1, (buffer,), (peer_buffer_address,), (length,))
 
     def transfer_check_status(self, batch_id: int) -> int:
@@ -475,57 +244,6 @@ class TransferEngine:
         results = [self._finish(batch_id, None) for batch_id in words(batch_ids)]
         return 0 if all(result == 1 for result in results) else -1
 
-    def _peer(self, target: str) -> Peer:
-        """The opened peer of that name. Called without the lock: opening may take seconds."""
-        peer = self._peers.get(target)
-        if peer is None:
-            opened = self._running().connect(target)
-            with self._lock:
-                peer = self._peers.setdefault(target, opened)
-            if peer is not opened:
-                opened.close()
-        return peer
-
-    def _drop(self, target: str, peer: Peer) -> None:
-        """Forgets a peer that is gone, so that the next call resolves the name again."""
-        with self._lock:
-            if self._peers.get(target) is peer:
-                del self._peers[target]
-        peer.close()
-
-    def _start(
-        self,
-        target: str,
-        opcode: int,
-        local: array[int],
-        remote: array[int],
-        length: array[int],
-        *,
-        driven: bool = False,
-    ) -> _Flight:
-        """Submits one batch; nothing was begun if it raises. driven: the caller waits for it at once."""
-        peer = self._peer(target)
-        engine = self._running()
-        packed = (
-            pack_columns(peer.id, opcode, local, remote, length)
-            if len(local) != 1
-            else pack_one(peer.id, opcode, local[0], remote[0], length[0])
-        )
-        flight = _Flight(engine, target, peer, len(local))
-        try:
-            try:
-                flight.batch.start(engine.handle, packed, driven=driven)
-            except errors.NotRegistered:
-                if not flight.lend(local, length):
-                    raise
-                flight.batch.start(engine.handle, packed, driven=driven)
-        except BaseException as error:
-            flight.close()
-            if isinstance(error, _LOST):
-                self._drop(target, peer)
-            raise
-        return flight
-
     def _transfer(
         self,
         target: str,
@@ -535,107 +253,60 @@ class TransferEngine:
         lengths: Iterable[int],
         notify: Optional[TransferNotify] = None,
     ) -> int:
-        _text(target, "target_hostname")
+        """A batch to its end, then the notification; 0 or -1."""
         if notify is not None and not isinstance(notify, TransferNotify):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"notify must be a TransferNotify, not {type(notify).__name__}")
-        local, remote, length = words(buffers), words(peer_buffers), words(lengths)
-        if not self._well_formed(local, remote, length):
+        columns = self._columns(target, buffers, peer_buffers, lengths)
+        flights = self._flights
+        if columns is None or flights is None:
             return -1
         try:
-            if local:
-                self._run(target, opcode, local, remote, length)
+            if columns[0]:
+                flights.run(target, opcode, *columns)
             if notify is not None:
-                self._peer(target).notify(notify.name, notify.msg)
+                flights.peer(target).notify(notify.name, notify.msg)
         except MooncakeError as error:
-            _log("warning", "transfer with %s: %s", target, error)
+            log("warning", "transfer with %s: %s", target, error)
             return -1
         return 0
-
-    def _run(self, target: str, opcode: int, local: array[int], remote: array[int], length: array[int]) -> None:
-        """One batch to its end; once more if its peer was restarted before anything of it was begun."""
-        for attempt in (0, 1):
-            try:
-                flight = self._start(target, opcode, local, remote, length, driven=True)
-            except _UNBEGUN:
-                if attempt:
-                    raise
-                continue
-            try:
-                status = flight.batch.poll(None)
-                if status == 0:
-                    return
-                try:
-                    flight.batch.check(status)
-                except MooncakeError as error:
-                    if isinstance(error, _LOST):
-                        self._drop(target, flight.peer)
-                    if attempt or not _untouched(flight.batch):
-                        raise
-            finally:
-                flight.close()
 
     def _begin(
         self, target: str, opcode: int, buffers: Iterable[int], peer_buffers: Iterable[int], lengths: Iterable[int]
     ) -> int:
-        _text(target, "target_hostname")
-        local, remote, length = words(buffers), words(peer_buffers), words(lengths)
-        if not self._well_formed(local, remote, length):
+        """The id of a batch that flies now, or 0."""
+        columns = self._columns(target, buffers, peer_buffers, lengths)
+        flights = self._flights
+        if columns is None or flights is None:
             return 0
-        for attempt in (0, 1):
-            try:
-                flight = self._start(target, opcode, local, remote, length)
-            except _UNBEGUN as error:
-                if not attempt:
-                    continue
-                _log("warning", "transfer with %s: %s", target, error)
-                return 0
-            except MooncakeError as error:
-                _log("warning", "transfer with %s: %s", target, error)
-                return 0
-            self._flights[flight.batch.id] = flight
-            return flight.batch.id
-        return 0
+        try:
+            return flights.begin(target, opcode, *columns)
+        except MooncakeError as error:
+            log("warning", "transfer with %s: %s", target, error)
+            return 0
+
+    def _columns(
+        self, target: str, buffers: Iterable[int], peer_buffers: Iterable[int], lengths: Iterable[int]
+    ) -> Optional[tuple[array[int], array[int], array[int]]]:
+        """The columns of a batch; None, and a line in the log, if they differ in length or there is no engine."""
+        text_of(target, "target_hostname")
+        local, remote, length = words(buffers), words(peer_buffers), words(lengths)
+        if self._flights is None:
+            self._not_open("transfer")
+            return None
+        if not len(local) == len(remote) == len(length):
+            log("warning", "transfer: %d buffers, %d peer buffers, %d lengths", len(local), len(remote), len(length))
+            return None
+        return local, remote, length
 
     def _finish(self, batch_id: int, timeout: Optional[float]) -> int:
-        """1 done, 0 pending, -1 failed, -2 timed out; all but pending end the flight."""
-        flight = self._flights.get(batch_id)
-        if flight is None:
-            _log("warning", "no transfer has the id %d", batch_id)
-            return -1
-        status = flight.batch.poll(timeout)
-        if status == PENDING:
-            return 0
-        self._flights.pop(batch_id, None)
+        """1 done, 0 pending, -1 failed, -2 timed out."""
+        if self._flights is None:
+            return self._not_open("transfer")
         try:
-            flight.batch.check(status)
+            return int(self._flights.finish(batch_id, timeout))
         except MooncakeError as error:
-            _log("warning", "transfer with %s: %s", flight.target, error)
-            if isinstance(error, _LOST):
-                self._drop(flight.target, flight.peer)
+            log("warning", "transfer %d: %s", batch_id, error)
             return -2 if isinstance(error, errors.Timeout) else -1
-        finally:
-            flight.close()
-        return 1
-
-    def _well_formed(self, local: array[int], remote: array[int], length: array[int]) -> bool:
-        if self._engine is None:
-            self._not_open("transfer")
-            return False
-        if len(local) == len(remote) == len(length):
-            return True
-        _log("warning", "transfer: %d buffers, %d peer buffers, %d lengths", len(local), len(remote), len(length))
-        return False
-
-    def _running(self) -> Engine:
-        """The engine, for a call that found it open; another thread may have closed it since."""
-        engine = self._engine
-        if engine is None:
-            raise error_for(lib.MC_ERR_CLOSED)
-        return engine
-
-    def _not_open(self, what: str) -> int:
-        _log("warning", "%s: the engine is not initialised", what)
-        return -1
 
     # ---- Peers
 
@@ -646,7 +317,7 @@ class TransferEngine:
             try:
                 arrived = self._engine.receive(0.0)
             except MooncakeError as error:
-                _log("warning", "get_notifies: %s", error)
+                log("warning", "get_notifies: %s", error)
                 break
             if arrived is None:
                 break
@@ -656,37 +327,21 @@ class TransferEngine:
 
     def send_probe(self, peer_server_name: str) -> int:
         """0 if the peer is alive, else negative; takes at most 3 s once the peer is known."""
-        _text(peer_server_name, "peer_server_name")
-        if self._engine is None:
+        text_of(peer_server_name, "peer_server_name")
+        if self._flights is None:
             return self._not_open("send_probe")
-        for attempt in (0, 1):
-            try:
-                peer = self._peer(peer_server_name)
-            except MooncakeError as error:
-                _log("warning", "send_probe: %s: %s", peer_server_name, error)
-                return -1
-            try:
-                peer.probe(_PROBE_SECONDS)
-                return 0
-            except MooncakeError as error:
-                if isinstance(error, _LOST):
-                    self._drop(peer_server_name, peer)
-                    if not attempt:
-                        continue  # what was known is gone; is there somebody new at the address?
-                _log("warning", "send_probe: %s: %s", peer_server_name, error)
-                return -1
-        return -1
+        try:
+            self._flights.probe(peer_server_name, _PROBE_SECONDS)
+        except MooncakeError as error:
+            log("warning", "send_probe: %s: %s", peer_server_name, error)
+            return -1
+        return 0
 
     def warmup_efa_segment(self, segment_name: str) -> int:
         """Does nothing: no EFA path needs it. Returns 0."""
-        _text(segment_name, "segment_name")
+        text_of(segment_name, "segment_name")
         return 0
 
     def get_local_topology(self, device_name: Optional[str] = None) -> str:
         """NotImplementedError: there is no device whose distance would matter to these paths."""
         raise NotImplementedError("the topology of devices is not known to these paths (self, shm, tcp)")
-
-
-def _untouched(batch: Batch) -> bool:
-    """Whether every request failed for a restarted peer before a byte of it was moved or sent."""
-    return all(row.code == lib.MC_ERR_STALE_PEER and row.bytes == 0 and not row.indeterminate for row in batch.status())
