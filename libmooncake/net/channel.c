@@ -78,7 +78,7 @@ static int32_t call_on(struct lane *lane, struct call *call, uint64_t deadline) 
     list_append(&requests, &call->request.node);
     lane_submit(lane, &requests, true);
     if (!lanes_drive(&lane, 1, &call->done, deadline)) {
-        lane_cancel(lane, &call->request, MC_ERR_TIMEOUT);
+        lane_cancel(lane, &(struct lane_request *){&call->request}, 1, MC_ERR_TIMEOUT);
         event_wait(&call->done, CLOCK_NEVER);
     }
     event_destroy(&call->done);

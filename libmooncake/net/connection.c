@@ -14,6 +14,7 @@
 #include <mooncake/error.h>
 
 #define GATHER 64
+#define SEND_BUDGET (4u << 20)
 #define LARGE_PAYLOAD 8192u /* from here on, copying it out of the buffer costs more than a system call */
 
 /* The rest of a frame whose owner is gone. */
@@ -85,7 +86,9 @@ static void advance(struct connection *connection, size_t bytes) {
 }
 
 int32_t connection_send(struct connection *connection) {
-    while (!list_empty(&connection->out)) {
+    uint64_t limit = connection->sent + SEND_BUDGET;
+
+    while (!list_empty(&connection->out) && connection->sent < limit) {
         struct iovec vector[GATHER];
         struct msghdr message = {.msg_iov = vector};
         size_t bytes;

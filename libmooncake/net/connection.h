@@ -67,7 +67,8 @@ void connection_init(struct connection *connection, const struct connection_ops 
 void connection_queue(struct connection *connection, struct outgoing *out, const struct frame *frame,
                       const void *payload);
 
-/* Sends as much as the kernel takes. MC_OK (also when it takes no more), MC_ERR_CONNECTION_LOST. */
+/* Sends as much as the kernel takes, and no more than about 4 MiB, so that others get their turn. MC_OK (also when it
+ * takes no more), MC_ERR_CONNECTION_LOST. */
 int32_t connection_send(struct connection *connection);
 
 /* Receives what is there, and no more than about `budget` bytes. MC_OK, MC_ERR_CONNECTION_LOST, MC_ERR_PROTOCOL or what

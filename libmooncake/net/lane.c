@@ -73,6 +73,13 @@ static void unwatch(struct lane *lane) {
     lane->watched = false;
 }
 
+/* The driver gives the lock back for a moment only, again and again; `turn` keeps it from overtaking who waits. */
+static void take(struct lane *lane) {
+    pthread_mutex_lock(&lane->turn);
+    pthread_mutex_lock(&lane->lock);
+    pthread_mutex_unlock(&lane->turn);
+}
+
 static void fail_requests(struct lane *lane, int32_t status) {
     struct list *node, *after;
 
@@ -316,7 +323,7 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
     struct lane *lane = list_entry(watch, struct lane, watch);
 
     (void)events;
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     if (lane->driven) {
         unwatch(lane); /* a hang-up: the driver sees it too, and the loop must not spin on it */
     } else if (lane->fd == watch->fd) {
@@ -329,7 +336,7 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
 static void on_timer(struct loop_timer *timer, uint64_t now) {
     struct lane *lane = list_entry(timer, struct lane, timer);
 
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     if ((lane->state == LANE_CONNECTING || lane->state == LANE_GREETING) && now >= lane->connect_deadline)
         lose(lane, MC_ERR_UNREACHABLE);
     pthread_mutex_unlock(&lane->lock);
@@ -343,6 +350,7 @@ uint64_t lane_outstanding(struct lane *lane) {
 
 void lane_init(struct lane *lane, struct lane_target *target) {
     memset(lane, 0, sizeof(*lane));
+    pthread_mutex_init(&lane->turn, NULL);
     pthread_mutex_init(&lane->lock, NULL);
     lane->target = target;
     lane->fd = -1;
@@ -360,12 +368,13 @@ void lane_finish(struct lane *lane) {
     loop_remove_sync(lane->target->loop, &lane->watch);
     inflight_destroy(&lane->inflight);
     pthread_mutex_destroy(&lane->lock);
+    pthread_mutex_destroy(&lane->turn);
 }
 
 void lane_submit(struct lane *lane, struct list *requests, bool attended) {
     struct list *node, *after;
 
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     list_each (node, after, requests) {
         struct lane_request *request = list_entry(node, struct lane_request, node);
 
@@ -393,39 +402,44 @@ void lane_submit(struct lane *lane, struct list *requests, bool attended) {
 }
 
 void lane_leave(struct lane *lane) {
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     arm(lane);
     pthread_mutex_unlock(&lane->lock);
 }
 
-void lane_cancel(struct lane *lane, struct lane_request *request, int32_t status) {
-    struct inflight_slot *slot;
+/* With the lock held. */
+static void cancel(struct lane *lane, struct lane_request *request, int32_t status) {
+    struct inflight_slot *slot = inflight_find(&lane->inflight, request->id);
+    bool untold;
 
-    pthread_mutex_lock(&lane->lock);
-    slot = inflight_find(&lane->inflight, request->id);
-    if (slot != NULL && slot->request == request) {
-        bool untold = lane->state != LANE_UP || (!list_empty(&request->out.node) && request->out.sent == 0);
-
-        if (connection_withdraw(&lane->connection, &request->out) != MC_OK) {
-            lose(lane, MC_ERR_CONNECTION_LOST);
-        } else {
-            if (lane->connection.within && lane->current == request->id)
-                connection_skip_payload(&lane->connection);
-            if (untold) {
-                request->begun = false;
-                inflight_release(&lane->inflight, slot);
-            } else {
-                slot->request = NULL;
-            }
-            finish(lane, request, status);
-            arm(lane);
-        }
+    if (slot == NULL || slot->request != request)
+        return;
+    untold = lane->state != LANE_UP || (!list_empty(&request->out.node) && request->out.sent == 0);
+    if (connection_withdraw(&lane->connection, &request->out) != MC_OK) {
+        lose(lane, MC_ERR_CONNECTION_LOST);
+        return;
     }
+    if (lane->connection.within && lane->current == request->id)
+        connection_skip_payload(&lane->connection);
+    if (untold) {
+        request->begun = false;
+        inflight_release(&lane->inflight, slot);
+    } else {
+        slot->request = NULL;
+    }
+    finish(lane, request, status);
+}
+
+void lane_cancel(struct lane *lane, struct lane_request *const *requests, size_t count, int32_t status) {
+    take(lane);
+    for (size_t i = 0; i < count; i++)
+        cancel(lane, requests[i], status);
+    arm(lane);
     pthread_mutex_unlock(&lane->lock);
 }
 
 void lane_break(struct lane *lane, int32_t status) {
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     if (lane->state != LANE_DOWN)
         lose(lane, status);
     pthread_mutex_unlock(&lane->lock);
@@ -434,7 +448,7 @@ void lane_break(struct lane *lane, int32_t status) {
 bool lane_drive_begin(struct lane *lane) {
     bool mine;
 
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     mine = !lane->driven;
     if (mine) {
         lane->driven = true;
@@ -445,7 +459,7 @@ bool lane_drive_begin(struct lane *lane) {
 }
 
 void lane_drive_end(struct lane *lane) {
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     lane->driven = false;
     if (lane->broken)
         go_down(lane, lane->last_error);
@@ -456,7 +470,7 @@ void lane_drive_end(struct lane *lane) {
 int lane_poll_fd(struct lane *lane, short *ret_events) {
     int fd;
 
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     fd = lane->fd;
     *ret_events = (short)(lane->state == LANE_CONNECTING ? POLLOUT : has_to_send(lane) ? POLLIN | POLLOUT : POLLIN);
     pthread_mutex_unlock(&lane->lock);
@@ -464,7 +478,7 @@ int lane_poll_fd(struct lane *lane, short *ret_events) {
 }
 
 void lane_progress(struct lane *lane) {
-    pthread_mutex_lock(&lane->lock);
+    take(lane);
     step(lane);
     pthread_mutex_unlock(&lane->lock);
 }

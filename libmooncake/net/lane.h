@@ -51,6 +51,8 @@ struct lane_target {
 };
 
 struct lane {
+    pthread_mutex_t
+        turn; /* taken before `lock`, and given back with it in hand: so a thread that waits is the next one */
     pthread_mutex_t lock;
     struct lane_target *target;
     enum lane_state { LANE_DOWN, LANE_CONNECTING, LANE_GREETING, LANE_UP } state;
@@ -88,9 +90,9 @@ void lane_submit(struct lane *lane, struct list *requests, bool attended);
 /* Leaves the lane to the loop, unless somebody drives it. */
 void lane_leave(struct lane *lane);
 
-/* Ends the request with `status` if it isn't terminal: when this returns, done was called and nothing touches its
- * buffers. */
-void lane_cancel(struct lane *lane, struct lane_request *request, int32_t status);
+/* Ends those of the requests that aren't terminal with `status`: when this returns, done was called for each and
+ * nothing touches their buffers. */
+void lane_cancel(struct lane *lane, struct lane_request *const *requests, size_t count, int32_t status);
 
 /* Fails everything in flight with `status` and closes the connection, to be made again by the next request. */
 void lane_break(struct lane *lane, int32_t status);

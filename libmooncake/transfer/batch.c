@@ -300,6 +300,28 @@ void batch_begin(struct batch *batch, uint64_t id) {
         batch_end(batch);
 }
 
+/* Ends all slices that don't step, many at a time. */
+static void cancel_slices(struct batch *batch, int32_t status) {
+    const struct transport_ops *ops = NULL;
+    struct slice *slices[TRANSPORT_CANCEL_MAX];
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const struct request *request = &batch->requests[i];
+
+        for (uint32_t j = 0; j < request->slice_count && !request_steps(request); j++) {
+            if (used == TRANSPORT_CANCEL_MAX || (used > 0 && request->link->ops != ops)) {
+                ops->cancel(slices, used, status);
+                used = 0;
+            }
+            ops = request->link->ops;
+            slices[used++] = &request->slices[j];
+        }
+    }
+    if (used > 0)
+        ops->cancel(slices, used, status);
+}
+
 void batch_stop(struct batch *batch, int32_t status) {
     int none = MC_OK;
 
@@ -309,9 +331,7 @@ void batch_stop(struct batch *batch, int32_t status) {
     for (; batch->next < batch->count; batch->next++)
         if (request_steps(&batch->requests[batch->next]))
             request_stepped(&batch->requests[batch->next], status);
-    for (uint32_t i = 0; i < batch->count; i++)
-        if (!request_steps(&batch->requests[i]))
-            request_cancel(&batch->requests[i], status);
+    cancel_slices(batch, status);
     pthread_mutex_unlock(&batch->copying);
     event_wait(&batch->done, CLOCK_NEVER);
 }

@@ -192,11 +192,6 @@ void request_stepped(struct request *request, int32_t status) {
     slice_done(request->slices, status);
 }
 
-void request_cancel(struct request *request, int32_t status) {
-    for (uint32_t i = 0; i < request->slice_count; i++)
-        request->link->ops->cancel(&request->slices[i], status);
-}
-
 /* ---- Telling ---- */
 
 void request_status(const struct request *request, struct mc_request_status *ret_status) {

@@ -48,9 +48,6 @@ bool request_steps(const struct request *request);
 int32_t request_step(struct request *request);
 void request_stepped(struct request *request, int32_t status);
 
-/* Ends one that doesn't step with `status`, unless it is terminal; it is on return. */
-void request_cancel(struct request *request, int32_t status);
-
 /* Ends one without slices. */
 void request_end(struct request *request);
 

@@ -20,6 +20,7 @@
 /* Bytes copied between two looks at cancel and deadline. */
 #define TRANSPORT_PIECE (256u << 10)
 
+#define TRANSPORT_CANCEL_MAX 1024u
 #define TRANSPORT_REASON_MAX 160
 
 struct transport;
@@ -109,8 +110,9 @@ struct transport_ops {
     /* Moves the next piece. MC_ERR_PENDING while there is more, else the slice's status (done is the caller's to call).
      */
     int32_t (*step)(struct transport_link *link, struct slice *slice);
-    /* step is NULL: ends the slice with `status` unless it has ended: on return done was called. */
-    void (*cancel)(struct slice *slice, int32_t status);
+    /* step is NULL: ends those of the slices, at most TRANSPORT_CANCEL_MAX, that haven't ended with `status`: on return
+     * done was called for each. */
+    void (*cancel)(struct slice *const *slices, size_t count, int32_t status);
 };
 
 extern const struct transport_ops transport_self;

@@ -107,8 +107,27 @@ static void tcp_submit(struct transport_link *link, struct list *slices, bool at
     }
 }
 
-static void tcp_cancel(struct slice *slice, int32_t status) {
-    lane_cancel(slice->lane, &slice->wire, status);
+/* Those of one lane together, since each time its lock may take a while. */
+static void tcp_cancel(struct slice *const *slices, size_t count, int32_t status) {
+    struct lane_request *requests[TRANSPORT_CANCEL_MAX];
+    struct lane *lane;
+    uintptr_t before = 0;
+
+    do {
+        size_t used = 0;
+
+        /* The lanes in the order of their addresses, so that each comes up once. */
+        lane = NULL;
+        for (size_t i = 0; i < count; i++)
+            if ((uintptr_t)slices[i]->lane > before && (lane == NULL || (uintptr_t)slices[i]->lane < (uintptr_t)lane))
+                lane = slices[i]->lane;
+        for (size_t i = 0; i < count && lane != NULL; i++)
+            if (slices[i]->lane == lane)
+                requests[used++] = &slices[i]->wire;
+        if (lane != NULL)
+            lane_cancel(lane, requests, used, status);
+        before = (uintptr_t)lane;
+    } while (lane != NULL);
 }
 
 static const char *tcp_unavailable(void) {

@@ -74,6 +74,10 @@ static void submit_read(struct world *world, struct wish *wish, uint64_t length)
     submit(&world->lane, wish, false);
 }
 
+static void cancel(struct world *world, struct lane_request *request, int32_t status) {
+    lane_cancel(&world->lane, &request, 1, status);
+}
+
 /* The wish ends, once, with `status`. */
 static void assert_ends(struct wish *wish, int32_t status) {
     gate_await(&wish->done, 1);
@@ -495,9 +499,9 @@ static void a_request_cancelled_before_the_connection_is_up_is_never_sent(void *
 
     submit_read(world, &given_up, 1);
     submit_read(world, &kept, 2);
-    lane_cancel(&world->lane, &given_up.request, MC_ERR_CANCELLED);
+    cancel(world, &given_up.request, MC_ERR_CANCELLED);
     assert_int_equal(gate_count(&given_up.done), 1);
-    lane_cancel(&world->lane, &given_up.request, MC_ERR_TIMEOUT);
+    cancel(world, &given_up.request, MC_ERR_TIMEOUT);
     assert_ends(&given_up, MC_ERR_CANCELLED);
     assert_false(given_up.request.begun);
     welcome(world, peer_one);
@@ -515,7 +519,7 @@ static void the_reply_to_a_cancelled_request_goes_nowhere(void **state) {
     submit_read(world, &wish, 4);
     welcome(world, peer_one);
     request = next_request(world);
-    lane_cancel(&world->lane, &wish.request, MC_ERR_TIMEOUT);
+    cancel(world, &wish.request, MC_ERR_TIMEOUT);
     assert_ends(&wish, MC_ERR_TIMEOUT);
     assert_int_equal(lane_outstanding(&world->lane), 0);
     reply(world, &request, MC_OK, "data", 4);
@@ -531,7 +535,7 @@ static void an_ids_last_reply_must_have_come_before_it_is_used_again(void **stat
     submit_read(world, &given_up, 4);
     welcome(world, peer_one);
     first = next_request(world);
-    lane_cancel(&world->lane, &given_up.request, MC_ERR_CANCELLED);
+    cancel(world, &given_up.request, MC_ERR_CANCELLED);
     assert_ends(&given_up, MC_ERR_CANCELLED);
     submit_read(world, &next, 4);
     second = next_request(world);
@@ -553,7 +557,7 @@ static void both_replies_to_a_cancelled_guarded_read_go_nowhere(void **state) {
     first.payload = 4;
     assert_true(peer_send_frame(world->peer, &first, "data"));
     await_received(world, FRAME_SIZE + 4);
-    lane_cancel(&world->lane, &wish.request, MC_ERR_CANCELLED);
+    cancel(world, &wish.request, MC_ERR_CANCELLED);
     assert_ends(&wish, MC_ERR_CANCELLED);
     reply(world, &request, MC_OK, NULL, 0);
     assert_alive(world);
@@ -575,7 +579,7 @@ static void a_request_cancelled_while_its_payload_comes_is_not_touched_any_more(
     assert_true(peer_send(world->peer, bytes, FRAME_SIZE));
     assert_true(peer_send(world->peer, "half", 4));
     await_received(world, FRAME_SIZE + 4);
-    lane_cancel(&world->lane, &wish.request, MC_ERR_CANCELLED);
+    cancel(world, &wish.request, MC_ERR_CANCELLED);
     assert_ends(&wish, MC_ERR_CANCELLED);
     memset(&wish, 0xdd, sizeof(wish));
     assert_true(peer_send(world->peer, "rest", 4));
@@ -617,7 +621,7 @@ static void a_write_cancelled_half_sent_leaves_its_source_and_completes_its_fram
     submit(&world->lane, &wish, false);
     welcome(world, peer_one);
     await_half_sent(world, &wish);
-    lane_cancel(&world->lane, &wish.request, MC_ERR_CANCELLED);
+    cancel(world, &wish.request, MC_ERR_CANCELLED);
     assert_ends(&wish, MC_ERR_CANCELLED);
     assert_true(wish.request.begun);
     memset(source, 0xdd, LARGE);
@@ -644,7 +648,7 @@ static void the_payload_of_a_cancelled_read_is_taken_though_nobody_asks_for_more
     submit(&world->lane, &wish, false);
     welcome(world, peer_one);
     request = next_request(world);
-    lane_cancel(&world->lane, &wish.request, MC_ERR_CANCELLED);
+    cancel(world, &wish.request, MC_ERR_CANCELLED);
     assert_ends(&wish, MC_ERR_CANCELLED);
     free(wish.request.reply);
     reply(world, &request, MC_OK, bytes, LARGE);
@@ -1001,7 +1005,7 @@ static void no_request_is_lost_between_drivers_and_the_loop(void **state) {
         }
         lane_leave(&world->lane);
         if (round % 4 == 0)
-            lane_cancel(&world->lane, &wishes[round % 8].request, MC_OK);
+            cancel(world, &wishes[round % 8].request, MC_OK);
         for (int i = 0; i < 8; i++)
             assert_ends(&wishes[i], MC_OK);
     }
@@ -1026,7 +1030,7 @@ static void racing_cancels_and_breaks_end_each_request_once(void **state) {
         if (round % 2 == 0)
             lane_break(&world->lane, MC_ERR_CANCELLED);
         for (int i = 0; i < 8; i++)
-            lane_cancel(&world->lane, &wishes[i].request, MC_ERR_CANCELLED);
+            cancel(world, &wishes[i].request, MC_ERR_CANCELLED);
         for (int i = 0; i < 8; i++) {
             assert_int_equal(gate_count(&wishes[i].done), 1);
             assert_true(wishes[i].status == MC_OK || wishes[i].status == MC_ERR_CANCELLED ||
