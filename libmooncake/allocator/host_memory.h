@@ -1,6 +1,8 @@
 /* allocator/host_memory.h - host memory that other processes of this host can map: mc_memory_alloc.
  *
- * A process-wide list, so that a registry can tell whether a range lies in such memory. Threads: any.
+ * A process-wide list, so that a registry can tell whether a range lies in such memory.
+ *
+ * Threads: any.
  */
 #ifndef MC_ALLOCATOR_HOST_MEMORY_H
 #define MC_ALLOCATOR_HOST_MEMORY_H

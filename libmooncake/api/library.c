@@ -1,4 +1,4 @@
-/* library.c - the public calls about the library itself: versions, status words, the log. */
+/* api/library.c - the public calls about the library itself: versions, status words, the log. */
 #include <mooncake/mooncake.h>
 
 #include "base/log.h"

@@ -1,7 +1,8 @@
-/* config.c - looks a setting up in base/config.def and in the environment.
+/* base/config.c - looks a setting up in base/config.def and in the environment.
  *
- * Owns: nothing; the environment is read at each call. Threads: any, as far as nobody changes the environment
- * meanwhile.
+ * Owns nothing; the environment is read at each call.
+ *
+ * Threads: any, as far as nobody changes the environment meanwhile.
  */
 #include "base/config.h"
 

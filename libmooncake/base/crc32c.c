@@ -1,6 +1,9 @@
-/* crc32c.c - CRC-32C by the processor's instruction, three streams at a time, and by table, eight bytes at a time.
+/* base/crc32c.c - CRC-32C by the processor's instruction, three streams at a time, or by table, eight bytes at once.
  *
- * Owns: constant tables, made once at the first call. Threads: any.
+ * Owns: constant tables, made once at the first call.
+ *
+ * Threads: any.
+ *
  * The instruction has a latency of three cycles and can start each cycle. So three neighbouring blocks are summed side
  * by side, and joined: the sum of a block is moved past the next one by a table for "as many zero bytes as a block
  * has".

@@ -1,6 +1,7 @@
-/* log.c - the log hook and the default one, which writes to stderr at a bounded rate.
+/* base/log.c - the log hook and the default one, which writes to stderr at a bounded rate.
  *
  * Owns: the process-wide level, hook and rate window.
+ *
  * Threads: any. `lock` is held while a hook runs, so that a replaced hook is no longer running; it is the innermost
  * lock of the library, and is held over fork. The level is atomic, so that a line that isn't wanted costs one load.
  */

@@ -1,12 +1,16 @@
-/* object.c - the table of ids: chunks of slots that are made when needed, and a queue of free slots, under one lock.
+/* base/object.c - the table of ids: slots in chunks that are made when needed, and a queue of the free ones.
  *
  * An id is a slot number (low 32 bits) and the generation of that slot (high 32 bits).
+ *
  * Owns: the slots, and one reference on each object in them. Chunks are never freed.
+ *
  * Threads: any; `lock` guards the table and is held for a few instructions only. It is held over fork, so that the
  * child finds the table whole; the objects in it are then foreign there, which `process` tells, and stay in it for
- * ever. Invariants: slot.generation is odd if and only if slot.object is set, so 0 is never an id. The slot that has
- * been free longest is used first, which spreads the generations over all slots; a slot whose generations are used up
- * is retired. Generations begin at a random number, so that another process's id is hardly ever a live one here.
+ * ever.
+ *
+ * Invariants: slot.generation is odd if and only if slot.object is set, so 0 is never an id. The slot that has been
+ * free longest is used first, which spreads the generations over all slots; a slot whose generations are used up is
+ * retired. Generations begin at a random number, so that another process's id is hardly ever a live one here.
  */
 #include "base/object.h"
 

@@ -1,6 +1,7 @@
-/* status.c - the status table in words, and the caller's struct mc_error.
+/* base/status.c - the status table in words, and the caller's struct mc_error.
  *
- * Owns: nothing. Threads: any.
+ * Owns nothing; any thread.
+ *
  * Invariant: codes are unique, since each is a case of the switches below.
  */
 #include "base/status.h"

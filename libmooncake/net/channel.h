@@ -1,7 +1,8 @@
 /* net/channel.h - all lanes to one peer, and calls over them.
  *
- * Owns the lanes and the peer's addresses. Threads: any, but for channel_close. A channel keeps to one incarnation: the
- * first that answered.
+ * Owns the lanes and the peer's addresses. A channel keeps to one incarnation: the first that answered.
+ *
+ * Threads: any, but for channel_close.
  */
 #ifndef MC_NET_CHANNEL_H
 #define MC_NET_CHANNEL_H

@@ -3,8 +3,10 @@
  * A lane connects by itself when the first request is put on it, and again (with back-off) after it was lost. At any
  * moment it has at most one driver: a caller that waits (lane_drive_begin … lane_drive_end, polling lane_poll_fd), or
  * else the loop, which watches the descriptor only while something is to be sent or to come. So a blocking caller needs
- * no other thread. Threads: any; `lock` guards everything. `done` of a request is called once, with the lock held: it
- * must not call into the lane.
+ * no other thread.
+ *
+ * Threads: any; `lock` guards everything. `done` of a request is called once, with the lock held: it must not call into
+ * the lane.
  */
 #ifndef MC_NET_LANE_H
 #define MC_NET_LANE_H

@@ -1,5 +1,6 @@
-/* net/server.c - the listener and its sessions; everything here runs on the loop's thread, but for opening and
- * counting.
+/* net/server.c - the listener and its sessions.
+ *
+ * Everything here runs on the loop's thread, but for opening and counting.
  */
 #include "net/server.h"
 

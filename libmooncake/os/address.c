@@ -1,6 +1,6 @@
-/* address.c - parses, resolves and prints network addresses.
+/* os/address.c - parses, resolves and prints network addresses.
  *
- * Owns: nothing. Threads: any; address_resolve may block in the resolver.
+ * Owns nothing; any thread. address_resolve may block in the resolver.
  */
 #include "os/address.h"
 

@@ -1,6 +1,9 @@
-/* dynlib.c - opens a library and fills its table of functions in, or says why not.
+/* os/dynlib.c - opens a library and fills its table of functions in, or says why not.
  *
- * Owns: nothing; the tables are their users'. Threads: any; each table is filled in once, under its own `once`.
+ * Owns nothing; the tables are their users'.
+ *
+ * Threads: any; each table is filled in once, under its own `once`.
+ *
  * Invariant: the functions are set all or none, and only if `reason` is empty.
  */
 #include "os/dynlib.h"

@@ -1,10 +1,12 @@
-/* fork.c - the fork handlers of the process: locks that are held over it, descriptors that the child closes.
+/* os/fork.c - the fork handlers of the process: locks that are held over it, descriptors that the child closes.
  *
  * Owns: the list of locks and the set of descriptors, both process-wide.
+ *
  * Threads: any. Before a fork the locks are taken in this order: `holds_lock`, the held ones (last registered first),
  * `descriptors_lock`, which any holder of another lock may take. The log's lock, registered when the library was
- * loaded, comes after all of them. Invariant: bit fd of `descriptors` is set while the descriptor is to be closed in
- * children.
+ * loaded, comes after all of them.
+ *
+ * Invariant: bit fd of `descriptors` is set while the descriptor is to be closed in children.
  */
 #include "os/fork.h"
 

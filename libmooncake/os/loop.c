@@ -1,11 +1,14 @@
-/* loop.c - the event loop: one thread, epoll, a sorted list of timers, a queue of posted work.
+/* os/loop.c - the event loop: one thread, epoll, a sorted list of timers, a queue of posted work.
  *
  * Owns: the thread, the epoll descriptor, an eventfd that wakes it, and the slots that stand for watches in epoll.
- * Watches, tasks and timers are embedded in their owners. Threads: any; `lock` guards everything, and is free while a
- * callback runs. An event costs one lock and unlock: marking the last callback as done and the next as running is one
- * step. Invariants: watch->slot is the index of its slot plus 1, or 0 when it isn't added. A slot's generation changes
- * when its watch is removed, so that an event that epoll reported earlier finds nobody, though slot and descriptor are
- * used again. A task is in `posted` or `batch` if and only if `queued`; a timer in `timers` or `due` if and only if its
+ * Watches, tasks and timers are embedded in their owners.
+ *
+ * Threads: any; `lock` guards everything, and is free while a callback runs. An event costs one lock and unlock:
+ * marking the last callback as done and the next as running is one step.
+ *
+ * Invariants: watch->slot is the index of its slot plus 1, or 0 when it isn't added. A slot's generation changes when
+ * its watch is removed, so that an event that epoll reported earlier finds nobody, though slot and descriptor are used
+ * again. A task is in `posted` or `batch` if and only if `queued`; a timer in `timers` or `due` if and only if its
  * `when` isn't CLOCK_NEVER. `timers` is sorted, equal times in the order of setting.
  */
 #include "os/loop.h"

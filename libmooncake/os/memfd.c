@@ -1,6 +1,7 @@
-/* memfd.c - makes and maps sealed shared memory.
+/* os/memfd.c - makes and maps sealed shared memory.
  *
- * Owns: nothing; descriptors and mappings are the caller's. Threads: any.
+ * Owns nothing; descriptors and mappings are the caller's. Any thread.
+ *
  * Invariant: memory mapped here can't shrink, so that an access never faults, whatever the other process does.
  */
 #include "os/memfd.h"

@@ -1,6 +1,7 @@
-/* socket.c - makes stream sockets over TCP, and packet sockets in the abstract UNIX namespace.
+/* os/socket.c - makes stream sockets over TCP, and packet sockets in the abstract UNIX namespace.
  *
- * Owns: nothing; descriptors are the caller's, and end by socket_close. Threads: any.
+ * Owns nothing; descriptors are the caller's, and end by socket_close. Any thread.
+ *
  * Invariant: every descriptor made here is non-blocking, close-on-exec and marked for closing in children, with no fork
  * between the first and the last.
  */

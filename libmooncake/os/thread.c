@@ -1,4 +1,4 @@
-/* thread.c - starts threads, and waits on the monotonic clock. Owns nothing; any thread. */
+/* os/thread.c - starts threads, and waits on the monotonic clock. Owns nothing; any thread. */
 #include "os/thread.h"
 
 #include <signal.h>

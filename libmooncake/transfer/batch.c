@@ -2,8 +2,10 @@
  *
  * Each request has one link and one or more slices. Slices of links that step are moved by whoever holds `copying`: the
  * submitter for a while, then a waiting caller or the loop. All others end by callbacks of their lanes, under the
- * lane's lock. Invariants: `pending` counts the requests that aren't terminal. Whoever takes `pending` to 0 pushes the
- * completion and sets `done`, last: from then on only the batch's owner touches it.
+ * lane's lock.
+ *
+ * Invariants: `pending` counts the requests that aren't terminal. Whoever takes `pending` to 0 pushes the completion
+ * and sets `done`, last: from then on only the batch's owner touches it.
  */
 #include "transfer/batch.h"
 

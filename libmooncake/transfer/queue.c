@@ -1,5 +1,7 @@
-/* transfer/queue.c - a list of finished batches, and a descriptor that is readable while it isn't empty. `lock` guards
- * both. */
+/* transfer/queue.c - a list of finished batches, and a descriptor that is readable while it isn't empty.
+ *
+ * `lock` guards both.
+ */
 #include "transfer/queue.h"
 
 #include <errno.h>

@@ -1,6 +1,8 @@
 /* transfer/queue.h - completion queues.
  *
- * A queue owns a descriptor and the list of finished batches that nobody has reaped. Threads: any.
+ * A queue owns a descriptor and the list of finished batches that nobody has reaped.
+ *
+ * Threads: any.
  */
 #ifndef MC_TRANSFER_QUEUE_H
 #define MC_TRANSFER_QUEUE_H

@@ -1,7 +1,9 @@
 /* transfer/registry.c - a sorted array of regions under a read-write lock, so that looking one up is a binary search.
  *
  * A region is CLOSING while it waits for its pins and peers to end: it can't be pinned any more, and still takes its
- * range. Invariant: ranges in the array never overlap; base + length never wraps.
+ * range.
+ *
+ * Invariants: ranges in the array never overlap; base + length never wraps.
  */
 #include "transfer/registry.h"
 

@@ -1,7 +1,8 @@
 /* transfer/registry.h - the registered memory of one engine.
  *
- * Owns the regions. Threads: any. Overlap: the same range with the same location and rights adds a count; every other
- * overlap is refused.
+ * Owns the regions. The same range with the same location and rights adds a count; every other overlap is refused.
+ *
+ * Threads: any.
  */
 #ifndef MC_TRANSFER_REGISTRY_H
 #define MC_TRANSFER_REGISTRY_H

@@ -1,5 +1,4 @@
-/* wire/message.c - the messages of messages.def to bytes and back; one pack and one unpack function each, made by
- * macros.
+/* wire/message.c - the messages of messages.def to bytes and back; macros make a pack and an unpack function of each.
  *
  * Owns nothing; any thread. The functions are lists of calls on a writer or a reader, and only those two know lengths:
  * neither ever passes the end of its buffer, whatever a field says.

@@ -1,11 +1,14 @@
 /* wire/message.h - the messages of messages.def as structs, packed and unpacked with every length checked.
  *
- * For each message NAME there is `struct message_name` and the number MESSAGE_NAME, and:
- *   int64_t message_pack_name(const struct message_name *, uint8_t *buffer, size_t capacity)
- *       the packed size, or MC_ERR_TOO_LARGE if it exceeds `capacity` or FRAME_MESSAGE_MAX, with the buffer's contents
- * then undefined; NULL and 0 measure. int32_t message_unpack_name(const uint8_t *bytes, size_t length, struct
- * message_name *ret_message) MC_ERR_PROTOCOL for a body that ends within a field; BYTES fields point into `bytes`. A
- * body that ends between two fields leaves the rest zero, and a longer one is fine.
+ * For each message NAME there is `struct message_name`, the number MESSAGE_NAME, and two functions:
+ *
+ * int64_t message_pack_name(const struct message_name *, uint8_t *buffer, size_t capacity)
+ *     The packed size, or MC_ERR_TOO_LARGE if it exceeds `capacity` or FRAME_MESSAGE_MAX, with the buffer's contents
+ *     then undefined. NULL and 0 measure.
+ *
+ * int32_t message_unpack_name(const uint8_t *bytes, size_t length, struct message_name *ret_message)
+ *     MC_ERR_PROTOCOL for a body that ends within a field. One that ends between two fields leaves the rest zero,
+ *     and a longer one is fine. BYTES fields point into `bytes`.
  */
 #ifndef MC_WIRE_MESSAGE_H
 #define MC_WIRE_MESSAGE_H
