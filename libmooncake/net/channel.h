@@ -7,14 +7,12 @@
 #ifndef MC_NET_CHANNEL_H
 #define MC_NET_CHANNEL_H
 
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "net/lane.h"
 #include "os/event.h"
 
-#define CHANNEL_LANES_MAX 16u
 #define CHANNEL_ADDRESSES_MAX 8u
 
 struct channel;

@@ -36,9 +36,7 @@ struct lane_request {
     struct list node; /* in lane->requests */
     uint64_t id;
     uint32_t reply_length; /* received of a message's reply, at most reply_capacity */
-    int32_t reply_status;
-    uint32_t reply_crc;
-    bool begun; /* given to the connection: the peer may have acted on it */
+    bool begun;            /* given to the connection: the peer may have acted on it */
 };
 
 /* What all lanes to one peer have in common; outlives them. */
@@ -53,8 +51,8 @@ struct lane_target {
 };
 
 struct lane {
-    pthread_mutex_t
-        turn; /* taken before `lock`, and given back with it in hand: so a thread that waits is the next one */
+    /* Taken before `lock`, and given back with it in hand: so a thread that waits is the next one. */
+    pthread_mutex_t turn;
     pthread_mutex_t lock;
     struct lane_target *target;
     enum lane_state { LANE_DOWN, LANE_CONNECTING, LANE_GREETING, LANE_UP } state;

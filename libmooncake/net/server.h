@@ -24,11 +24,11 @@ struct exchange {
     struct frame reply;            /* flags and payload_crc are the service's; the rest is the server's */
     const struct service *service; /* NULL: nobody serves this type with these flags */
     const uint8_t *client;         /* the sender's incarnation */
-    int32_t status;            /* set by begin; serve is called all the same, once the payload is there or skipped */
-    struct sink sink;          /* set by begin: where the request's payload goes */
-    const void *reply_payload; /* set by serve: reply.payload bytes, readable until `ended` */
-    void *pin;                 /* the service's own */
-    uint8_t *body;             /* memory of the exchange, freed after `ended`; NULL or malloc'd */
+    int32_t status;                /* set by begin; after a failure serve is not called */
+    struct sink sink;              /* set by begin: where the request's payload goes */
+    const void *reply_payload;     /* set by serve: reply.payload bytes, readable until `ended` */
+    void *pin;                     /* the service's own */
+    uint8_t *body;                 /* memory of the exchange, freed after `ended`; NULL or malloc'd */
     /* The server's. */
     struct outgoing out;
     struct session *session;
@@ -42,8 +42,7 @@ struct service {
     void *context;
     /* The header is there. Sets sink, status, pin. */
     void (*begin)(struct exchange *exchange);
-    /* The payload is there (or was skipped, if begin failed: not called then). Sets reply_payload; returns the reply's
-     * status. */
+    /* The payload is there. Sets reply_payload; returns the reply's status. */
     int32_t (*serve)(struct exchange *exchange);
     /* The reply with FRAME_FLAG_MORE has left: the status of the second one. NULL where MORE is never set. */
     int32_t (*more)(struct exchange *exchange);
