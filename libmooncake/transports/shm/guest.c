@@ -24,6 +24,7 @@
 #include "os/fork.h"
 #include "os/memfd.h"
 #include "os/socket.h"
+#include "transports/guard.h"
 #include "transports/shm/page.h"
 #include "wire/message.h"
 
@@ -257,10 +258,8 @@ static int32_t check_guard(struct shm_guest *guest, const struct slice *slice) {
     status = hold(guest, slice->guard_address, sizeof(uint64_t), MC_REMOTE_READ, &guard);
     if (status != MC_OK)
         return status;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (__atomic_load_n((const uint64_t *)(void *)guard.at, __ATOMIC_SEQ_CST) != slice->guard_value)
+    if (!guard_holds(guard.at, slice->guard_value))
         status = MC_ERR_GUARD_MISMATCH;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     let_go(guest, &guard);
     return status;
 }
