@@ -28,7 +28,7 @@
 struct entry {
     struct region region;
     char location[LOCATION_MAX];
-    uint32_t count; /* registrations */
+    uint64_t count; /* registrations */
     bool closing;
     atomic_uint pins;
     struct host_memory *memory; /* NULL: not from mc_memory_alloc */
@@ -190,12 +190,14 @@ int32_t registry_add(struct registry *registry, uint64_t address, uint64_t lengt
     there = find_overlap(registry, address, length);
     if (there == NULL) {
         status = insert(registry, entry);
+        if (status != MC_OK)
+            status_set(error, status, 0, "out of memory");
     } else if (there->region.base != address || there->region.length != length || there->region.access != access ||
                strcmp(there->location, location) != 0) {
         status = status_set(error, MC_ERR_OVERLAP, 0,
                             "0x%" PRIx64 " + %" PRIu64 " overlaps the region 0x%" PRIx64 " + %" PRIu64, address, length,
                             there->region.base, there->region.length);
-    } else if (there->closing || there->count == UINT32_MAX) {
+    } else if (there->closing) {
         status = status_set(error, MC_ERR_BUSY, 0, "the region is being unregistered");
     } else {
         there->count++;
@@ -275,23 +277,21 @@ int32_t registry_withdraw_all(struct registry *registry, uint64_t deadline) {
 }
 
 int32_t registry_pin(struct registry *registry, uint64_t address, uint64_t length, uint32_t access, void **ret_pin) {
-    int32_t status = MC_ERR_NOT_REGISTERED;
+    struct entry *entry = NULL;
+    int32_t status = MC_OK;
     size_t next;
 
     pthread_rwlock_rdlock(&registry->lock);
     next = upper_bound(registry, address);
-    if (next > 0) {
-        struct entry *entry = registry->entries[next - 1];
-
-        if (entry->closing || !checked_within(address, length, entry->region.base, entry->region.length)) {
-            status = MC_ERR_NOT_REGISTERED;
-        } else if ((entry->region.access & access) != access) {
-            status = MC_ERR_ACCESS_DENIED;
-        } else {
-            atomic_fetch_add(&entry->pins, 1);
-            *ret_pin = entry;
-            status = MC_OK;
-        }
+    if (next > 0)
+        entry = registry->entries[next - 1];
+    if (entry == NULL || entry->closing || !checked_within(address, length, entry->region.base, entry->region.length)) {
+        status = MC_ERR_NOT_REGISTERED;
+    } else if ((entry->region.access & access) != access) {
+        status = MC_ERR_ACCESS_DENIED;
+    } else {
+        atomic_fetch_add(&entry->pins, 1);
+        *ret_pin = entry;
     }
     pthread_rwlock_unlock(&registry->lock);
     return status;

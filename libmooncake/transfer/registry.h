@@ -16,7 +16,7 @@
 
 struct registry;
 
-/* How the engine tells its transports of regions. Called without locks of the registry. */
+/* How the engine tells its transports of regions. Called without the lock that registry_pin takes. */
 struct registry_ops {
     void (*publish)(void *context, struct region *region);
     int32_t (*withdraw)(void *context, struct region *region, uint64_t deadline);
