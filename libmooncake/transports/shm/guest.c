@@ -90,7 +90,8 @@ static struct mapping *read_slot(const struct shm_guest *guest, uint32_t index) 
     mapping->slot = index;
     if (atomic_load(&slot->key) != key || mapping->length == 0 || mapping->memory_size > SIZE_MAX ||
         !checked_add(mapping->base, mapping->length - 1, &end) ||
-        !checked_within(mapping->memory_offset, mapping->length, 0, mapping->memory_size)) {
+        !checked_within(mapping->memory_offset, mapping->length, 0, mapping->memory_size) ||
+        (mapping->memory_offset - mapping->base) % sizeof(uint64_t) != 0) { /* an aligned guard stays so when mapped */
         free(mapping);
         return NULL;
     }
