@@ -7,10 +7,10 @@
 #include "base/config.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "base/status.h"
 
 struct number {
@@ -43,27 +43,12 @@ static const struct text texts[SETTING_COUNT] = {
 #undef SETTING_TEXT
 };
 
-/* Digits and nothing else: no sign, no space, no prefix. */
-static bool parse_decimal(const char *text, uint64_t *ret_value) {
-    uint64_t value = 0;
-
-    if (*text == '\0')
-        return false;
-    for (; *text != '\0'; text++) {
-        if (*text < '0' || *text > '9' || __builtin_mul_overflow(value, (uint64_t)10, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
-            return false;
-    }
-    *ret_value = value;
-    return true;
-}
-
 int32_t config_u64(enum setting setting, uint64_t option, uint64_t *ret_value, struct mc_error *error) {
     const struct number *number = &numbers[setting];
     const char *text = option == 0 ? getenv(number->variable) : NULL;
     uint64_t value = option != 0 ? option : number->value;
 
-    if (text != NULL && (!parse_decimal(text, &value) || value < number->minimum || value > number->maximum))
+    if (text != NULL && (!checked_decimal(text, &value) || value < number->minimum || value > number->maximum))
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0,
                           "%s is \"%.40s\"; it must be a decimal number from %" PRIu64 " to %" PRIu64, number->variable,
                           text, number->minimum, number->maximum);

@@ -9,10 +9,10 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/status.h"
 
 #define NAME_MAX_BYTES 253
@@ -26,21 +26,13 @@ static bool is_letter(char byte) {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
 }
 
-/* Digits only, at most 65535. */
+/* At most five digits, and at most 65535. */
 static bool parse_port(const char *text, int32_t *ret_port) {
-    int32_t port = 0;
-    size_t length = strlen(text);
+    uint64_t port;
 
-    if (length == 0 || length > 5)
+    if (strlen(text) > 5 || !checked_decimal(text, &port) || port > UINT16_MAX)
         return false;
-    for (; *text != '\0'; text++) {
-        if (!is_digit(*text))
-            return false;
-        port = port * 10 + (*text - '0');
-    }
-    if (port > UINT16_MAX)
-        return false;
-    *ret_port = port;
+    *ret_port = (int32_t)port;
     return true;
 }
 
@@ -165,15 +157,12 @@ int32_t address_parse(const char *text, struct address_text *ret_parts, struct m
 
 /* The number of an interface by its name or number; 0 if there is none. */
 static uint32_t scope_id(const char *scope) {
-    uint32_t id = if_nametoindex(scope);
+    uint32_t index = if_nametoindex(scope);
+    uint64_t number;
 
-    if (id != 0)
-        return id;
-    for (; *scope != '\0'; scope++)
-        if (!is_digit(*scope) || __builtin_mul_overflow(id, 10u, &id) ||
-            __builtin_add_overflow(id, (uint32_t)(*scope - '0'), &id))
-            return 0;
-    return id;
+    if (index != 0)
+        return index;
+    return checked_decimal(scope, &number) && number <= UINT32_MAX ? (uint32_t)number : 0;
 }
 
 static void set_ipv4(struct address *address, struct in_addr four, uint16_t port) {
@@ -277,6 +266,15 @@ void address_format(const struct address *address, char text[ADDRESS_TEXT_MAX]) 
         }
     }
     address_join(host[0] != '\0' ? host : "?", address_port(address), text);
+}
+
+bool address_is_any(const struct address *address) {
+    const struct sockaddr_in *four = (const struct sockaddr_in *)&address->storage;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&address->storage;
+
+    if (address->storage.ss_family == AF_INET)
+        return four->sin_addr.s_addr == htonl(INADDR_ANY);
+    return address->storage.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr);
 }
 
 uint16_t address_port(const struct address *address) {

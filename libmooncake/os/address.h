@@ -2,6 +2,7 @@
 #ifndef MC_OS_ADDRESS_H
 #define MC_OS_ADDRESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -37,6 +38,9 @@ void address_format(const struct address *address, char text[ADDRESS_TEXT_MAX]);
 
 /* "host:port", with brackets where the host has a colon. */
 void address_join(const char *host, uint16_t port, char text[ADDRESS_TEXT_MAX]);
+
+/* Is it "0.0.0.0" or "::", by which a listener means all of the host's addresses? */
+bool address_is_any(const struct address *address);
 
 uint16_t address_port(const struct address *address);
 

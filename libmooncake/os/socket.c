@@ -55,12 +55,8 @@ int32_t socket_listen(const struct address *address, int backlog, int *ret_fd, s
         goto fail;
     if (set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1) < 0)
         goto fail;
-    if (name->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&address->storage;
-
-        if (set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, !IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr)) < 0)
-            goto fail;
-    }
+    if (name->sa_family == AF_INET6 && set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, !address_is_any(address)) < 0)
+        goto fail;
     if (bind(fd, name, address->length) < 0 || listen(fd, backlog) < 0 ||
         getsockname(fd, (struct sockaddr *)&bound.storage, &bound.length) < 0)
         goto fail;

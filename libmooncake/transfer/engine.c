@@ -195,13 +195,6 @@ static int32_t open_transports(struct engine *engine, struct mc_error *error) {
     return MC_OK;
 }
 
-static bool is_unspecified(const struct address *address) {
-    char text[ADDRESS_TEXT_MAX];
-
-    address_format(address, text);
-    return strncmp(text, "0.0.0.0:", 8) == 0 || strncmp(text, "[::]:", 5) == 0;
-}
-
 /* Listens, and decides how peers name this engine. */
 static int32_t listen_at(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
     const char *where = config_text(SETTING_LISTEN, options->listen);
@@ -218,7 +211,7 @@ static int32_t listen_at(struct engine *engine, const struct mc_engine_options *
                             advertise);
     if (status == MC_OK)
         status = address_resolve(parts.host, parts.port > 0 ? (uint16_t)parts.port : 0, &address, 1, &count, error);
-    if (status == MC_OK && advertise == NULL && is_unspecified(&address))
+    if (status == MC_OK && advertise == NULL && address_is_any(&address))
         status = status_set(error, MC_ERR_ADDRESS, 0,
                             "%s listens everywhere: say with `advertise` (MC_TCP_BIND_ADDRESS) "
                             "under which address peers find it",

@@ -1,4 +1,4 @@
-/* test_checked.c - no sum, product or range end wraps unseen. */
+/* test_checked.c - no sum, product, range end or row of digits wraps unseen. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,11 +52,28 @@ static void no_end_wraps(void **state) {
     assert_true(checked_within(0, MAX, 0, MAX));
 }
 
+static void digits_are_a_number_and_nothing_else_is(void **state) {
+    uint64_t value = 7;
+
+    (void)state;
+    assert_true(checked_decimal("0", &value));
+    assert_int_equal(value, 0);
+    assert_true(checked_decimal("00018446744073709551615", &value));
+    assert_int_equal(value, MAX);
+    value = 7;
+    for (const char *const *text = (const char *const[]){"", "-1", "+1", " 1", "1 ", "0x1", "1.",
+                                                         "18446744073709551616", "99999999999999999999", NULL};
+         *text != NULL; text++)
+        assert_false(checked_decimal(*text, &value));
+    assert_int_equal(value, 7);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_and_products_are_right_or_refused),
         cmocka_unit_test(a_range_is_within_another_only_with_all_its_bytes),
         cmocka_unit_test(no_end_wraps),
+        cmocka_unit_test(digits_are_a_number_and_nothing_else_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
