@@ -15,6 +15,11 @@ INCLUDE = PYTHON.parent / "include"
 PEER = Path(__file__).resolve().parent / "peer.py"
 
 
+def heed_interrupts() -> None:
+    """Between fork and exec: SIGINT acts, also where whoever runs the tests in the background had it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class OtherProcess:
     """An engine in a process of its own (peer.py), with `size` bytes of memory at `base`."""
 

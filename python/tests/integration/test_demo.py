@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import heed_interrupts
 
 from mooncake.cli._demo_sides import Config
 from mooncake.cli._trace import Request, generate_trace
@@ -93,6 +94,7 @@ def test_ctrl_c_ends_the_demo_and_both_its_processes(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     assert demo.stderr is not None
     assert demo.stderr.readline().startswith("shm: ")

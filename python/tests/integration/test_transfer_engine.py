@@ -186,6 +186,17 @@ def test_the_port_is_the_given_one_or_any_free_one() -> None:
         assert engine.get_rpc_port() == port
 
 
+@pytest.mark.parametrize("value", ["1", "0", "yes"])
+def test_mc_force_tcp_restricts_the_paths_whatever_its_value(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("MC_FORCE_TCP", value)
+    with TransferEngine() as engine:
+        assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "shm", "") == 0
+        with engine.get_engine().connect(engine.get_engine().address) as peer:
+            reasons = {path["transport"]: path["reason"] for path in peer.explain()}
+    assert "tcp" in reasons["shm"]
+    assert reasons["tcp"] == ""
+
+
 def test_initialize_says_no_once(caplog: pytest.LogCaptureFixture) -> None:
     with TransferEngine() as engine:
         with caplog.at_level(logging.INFO, "mooncake.engine"):

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from support import heed_interrupts
 
 from mooncake import errors
 from mooncake.engine import READ, Access, Engine, Request, TransferEngine
@@ -56,7 +57,7 @@ def test_ctrl_c_ends_a_blocked_transfer_and_leaves_the_buffer_quiet(spawn: Any) 
     there = spawn("tcp")
     there.write(0, b"x" * there.size)
     command = [sys.executable, "-c", INTERRUPTED, there.address, str(there.base), str(there.process.pid)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=heed_interrupts)
     assert done.stdout == "quiet\n", done.stderr
 
 
