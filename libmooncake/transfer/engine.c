@@ -124,8 +124,9 @@ static int32_t restrict_transports(struct engine *engine, const char *protocol, 
 }
 
 static int32_t read_settings(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
-    uint64_t lanes, slice, checksum, force_tcp, timeout_ms, seconds;
-    const char *protocol = config_text(SETTING_PROTOCOL, options->protocol);
+    bool force_tcp = config_text(SETTING_FORCE_TCP, NULL) != NULL;
+    const char *protocol = force_tcp ? "tcp" : config_text(SETTING_PROTOCOL, options->protocol);
+    uint64_t lanes, slice, checksum, timeout_ms, seconds;
     int32_t status = MC_OK;
 
     if (options->connect_timeout_ns > 0)
@@ -140,8 +141,6 @@ static int32_t read_settings(struct engine *engine, const struct mc_engine_optio
         status = config_u64(SETTING_TCP_SLICE, 0, &slice, error);
     if (status == MC_OK)
         status = config_u64(SETTING_CHECKSUM, (options->flags & MC_ENGINE_CHECKSUM) != 0, &checksum, error);
-    if (status == MC_OK)
-        status = config_u64(SETTING_FORCE_TCP, 0, &force_tcp, error);
     if (status != MC_OK)
         return status;
     engine->connect_timeout = timeout_ms > 0 ? timeout_ms * CLOCK_MILLISECOND : options->connect_timeout_ns;
@@ -155,7 +154,7 @@ static int32_t read_settings(struct engine *engine, const struct mc_engine_optio
         .pin = host_pin,
         .unpin = host_unpin,
     };
-    return restrict_transports(engine, force_tcp != 0 ? "tcp" : protocol, error);
+    return restrict_transports(engine, protocol, error);
 }
 
 static int32_t open_server(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {

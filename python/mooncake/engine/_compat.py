@@ -8,7 +8,6 @@ for the time of the call. Safe to use from many threads.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable
 from typing import Optional
@@ -45,7 +44,7 @@ class TransferEngine(EngineMemory):
 
         local_hostname: the host or host:port to listen on; a port that is taken or left out becomes any free one (see
         get_rpc_port). metadata_server: "P2PHANDSHAKE". protocol: "tcp" or "shm" restricts the paths to it; anything
-        else takes the best there is. MC_FORCE_TCP in the environment, whatever its value, stands for "tcp".
+        else takes the best there is. MC_FORCE_TCP in the environment, whatever its value, restricts them to TCP.
         device_name: not used by these paths.
         """
         return self.initialize_ext(local_hostname, metadata_server, protocol, device_name, "")
@@ -65,8 +64,6 @@ class TransferEngine(EngineMemory):
         if metadata_server != "P2PHANDSHAKE":
             log("warning", "initialize: metadata server %r is not supported, only P2PHANDSHAKE", metadata_server)
             return -1
-        if "MC_FORCE_TCP" in os.environ:
-            protocol = "tcp"
         chosen = protocol if protocol in ("tcp", "shm") else None
         if chosen is None:
             log("info", "protocol %r: the best path to each peer is taken", protocol)
