@@ -51,7 +51,8 @@ class Region:
         region still registered, if transfers on it don't end within a second."""
         engine = self._engine
         if engine is not None:
-            engine.unregister(self)
+            engine.unregister_range(self.address)
+            engine.regions.discard(self)
             self._engine = self._keep = None
 
     def __enter__(self) -> Region:
@@ -187,7 +188,8 @@ class Engine:
     listen: "host:port" or a host; port 0 or none is any free one; default 127.0.0.1. advertise: the host that peers
     are told. protocol: "tcp" or "shm" restricts the paths. key_file: the cluster key. connect_timeout: seconds.
     lanes: TCP connections per peer. notifications: how many received ones are kept. checksum: CRC32C over what crosses
-    a network. What is left out comes from the MC_* environment, else the library's default.
+    a network. What is left out comes from the MC_* environment, else the library's default. regions: those that
+    register() gave and that are registered still.
 
     errors.Address, errors.NameNotFound, errors.System (the address can't be bound), errors.NotSupported.
     """
@@ -205,7 +207,7 @@ class Engine:
         checksum: bool = False,
     ) -> None:
         self.handle: Any = ffi.NULL
-        self._regions: set[Region] = set()
+        self.regions: set[Region] = set()
         options = ffi.new("struct mc_engine_options *")
         options.struct_size = ffi.sizeof("struct mc_engine_options")
         options.flags = lib.MC_ENGINE_CHECKSUM if checksum else 0
@@ -250,7 +252,7 @@ class Engine:
         address, length, keep = span_of(memory, length, writable=bool(access & Access.WRITE))
         self.register_range(address, length, location, int(access))
         region = Region(self, address, length, access, keep)
-        self._regions.add(region)
+        self.regions.add(region)
         return region
 
     def register_range(self, address: int, length: int, location: str, access: int) -> None:
@@ -262,11 +264,6 @@ class Engine:
         except OverflowError:
             raise ValueError("addresses and lengths are integers from 0 to 2**64 - 1") from None
         check(status, error)
-
-    def unregister(self, region: Region) -> None:
-        """What Region.unregister does."""
-        self.unregister_range(region.address)
-        self._regions.discard(region)
 
     def unregister_range(self, address: int) -> None:
         """Takes one count off the region that begins at the address. errors.NotRegistered, errors.Busy."""
@@ -326,7 +323,7 @@ class Engine:
         if self.handle != ffi.NULL:
             check(lib.mc_engine_close(self.handle))
             self.handle = ffi.NULL
-            self._regions.clear()
+            self.regions.clear()
 
     def __enter__(self) -> Engine:
         return self
