@@ -92,13 +92,13 @@ def prefill_side(parent: Connection, other: Connection, config: Config, requests
     _run(_prefill, parent, other, config, requests)
 
 
-def _open(transport: str) -> tuple[TransferEngine, Engine]:
+def _open(transport: str) -> TransferEngine:
     from mooncake.engine import TransferEngine
 
     engine = TransferEngine()
     if engine.initialize("127.0.0.1", "P2PHANDSHAKE", transport, "") != 0:
         raise RuntimeError(f"no engine for {transport} can be opened")
-    return engine, engine.get_engine()
+    return engine
 
 
 def _receive(engine: Engine, name: bytes) -> bytes:
@@ -116,7 +116,7 @@ def _receive(engine: Engine, name: bytes) -> bytes:
 def _decode(parent: Connection, other: Connection, config: Config, requests: list[Request]) -> None:
     blocks = Blocks(config.block_size)
     for transport in config.transports:
-        with _open(transport)[0] as engine:
+        with _open(transport) as engine:
             size = config.pool_size
             base = engine.allocate_managed_buffer(size)
             if base == 0:
@@ -124,7 +124,8 @@ def _decode(parent: Connection, other: Connection, config: Config, requests: lis
             native = engine.get_engine()
             other.send((native.address, base))
             with native.connect(other.recv()) as peer:
-                parent.send(_decode_requests(parent, transport, native, peer, blocks, base, config, requests))
+                result = _decode_requests(parent, transport, native, peer, blocks, base, config, requests)
+                parent.send(("result", result))
     if config.compare:
         _decode_socket(other, config)
 
@@ -138,7 +139,7 @@ def _decode_requests(
     base: int,
     config: Config,
     requests: list[Request],
-) -> tuple[str, Result]:
+) -> Result:
     size = config.block_size
     pool = Pool(config.pool_size // size)
     view = memoryview((ctypes.c_char * config.pool_size).from_address(base)).cast("B")
@@ -167,7 +168,7 @@ def _decode_requests(
         said.progress(transport, index + 1)
     peer.notify("end")
     _receive(engine, b"end")
-    return "result", Result(transport, [], moved, checked, [*wrong[:_SHOWN], *(["…"] if len(wrong) > _SHOWN else [])])
+    return Result(transport, [], moved, checked, [*wrong[:_SHOWN], *(["…"] if len(wrong) > _SHOWN else [])])
 
 
 def _decode_socket(other: Connection, config: Config) -> None:
@@ -217,7 +218,7 @@ def _prefill(parent: Connection, other: Connection, config: Config, requests: li
     longest = max(len(request.hash_ids) for request in requests)
     pattern: list[tuple[list[int], array[int]]] = []
     for transport in config.transports:
-        with _open(transport)[0] as engine:
+        with _open(transport) as engine:
             staging = engine.allocate_managed_buffer(max(longest, 1) * config.block_size)
             if staging == 0:
                 raise MemoryError(f"no memory for {longest} blocks")

@@ -39,9 +39,9 @@ def run(config: Config, requests: list[Request], progress: Optional[Progress] = 
     context = multiprocessing.get_context("spawn")
     link, other_link = context.Pipe()
     sides: dict[Any, Any] = {}
-    for target, end in ((decode_side, link), (prefill_side, other_link)):
+    for name, target, end in (("decode", decode_side, link), ("prefill", prefill_side, other_link)):
         mine, theirs = context.Pipe()
-        process = context.Process(target=target, args=(theirs, end, config, requests), daemon=True)
+        process = context.Process(name=name, target=target, args=(theirs, end, config, requests), daemon=True)
         process.start()
         theirs.close()
         end.close()
@@ -69,9 +69,9 @@ def _hear(pipe: Any, running: dict[Any, Any], results: dict[str, Result], progre
         kind, *words = pipe.recv()
     except EOFError:
         process.join()
-        raise DemoError(f"the {_side(process)} process ended with status {process.exitcode}") from None
+        raise DemoError(f"the {process.name} process ended with status {process.exitcode}") from None
     if kind == "failed":
-        raise DemoError(f"the {_side(process)} process failed: {words[0]}")
+        raise DemoError(f"the {process.name} process failed: {words[0]}")
     if kind == "end":
         del running[pipe]
     elif kind == "progress" and progress is not None:
@@ -86,10 +86,6 @@ def _hear(pipe: Any, running: dict[Any, Any], results: dict[str, Result], progre
             old.checked + new.checked,
             old.wrong + new.wrong,
         )
-
-
-def _side(process: Any) -> str:
-    return "decode" if process.name.endswith("1") else "prefill"
 
 
 def _arguments(words: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -124,7 +120,7 @@ def _trace(path: Optional[str], limit: Optional[int]) -> tuple[list[Request], st
     """The requests, and words on where they are from."""
     found = Path(path) if path is not None else find_trace(Path.cwd())
     if found is None:
-        made = generate_trace(**({} if limit is None else {"count": limit}), seed=_SEED)
+        made = generate_trace(seed=_SEED) if limit is None else generate_trace(limit, _SEED)
         return made, f"made here by the seeded generator (seed {_SEED}): no recorded trace was found"
     requests = read_trace(found, limit)
     longest = max(range(len(requests)), key=lambda index: len(requests[index].hash_ids))
