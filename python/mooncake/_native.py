@@ -14,7 +14,6 @@ from ._loader import load
 
 __all__ = [
     "PENDING",
-    "SLICE_NS",
     "check",
     "deadline",
     "ffi",
@@ -30,7 +29,7 @@ lib: Any = load(ffi)
 
 PENDING: int = lib.MC_ERR_PENDING
 
-SLICE_NS = 50_000_000
+_SLICE_NS = 50_000_000
 """The longest that a call stays in C: between two slices Python handles signals, so that Ctrl-C is heard."""
 
 _FOREVER: int = lib.MC_FOREVER
@@ -69,15 +68,12 @@ def deadline(timeout: Optional[float]) -> int:
 def wait_in_slices(call: Callable[[int], int], timeout: Optional[float]) -> int:
     """Repeats call(timeout in ns) until it answers anything but MC_ERR_PENDING or the time is over."""
     limit = nanoseconds(timeout)
-    status = call(min(limit, SLICE_NS))
-    if status != PENDING or limit <= SLICE_NS:
+    status = call(min(limit, _SLICE_NS))
+    if status != PENDING or limit <= _SLICE_NS:
         return status
-    deadline = monotonic_ns() + limit - SLICE_NS
-    while status == PENDING:
-        left = deadline - monotonic_ns()
-        if left <= 0:
-            break
-        status = call(min(left, SLICE_NS))
+    end = monotonic_ns() + limit - _SLICE_NS
+    while status == PENDING and (left := end - monotonic_ns()) > 0:
+        status = call(min(left, _SLICE_NS))
     return status
 
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from .._errors import MooncakeError, error_for
-from .._native import PENDING, SLICE_NS, check, deadline, ffi, lib, new_error, wait_in_slices
+from .._native import PENDING, check, deadline, ffi, lib, new_error, wait_in_slices
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -94,10 +94,6 @@ class Batch:
         """The status after at most `timeout` seconds: 0 (all completed), the code of MC_ERR_PENDING, or of the first
         request that did not complete. Raises nothing for a failed transfer."""
         identifier = self._cell[0]
-        if timeout is None:
-            status: int = lib.mc_batch_wait(identifier, SLICE_NS)
-            if status != PENDING:
-                return status
         return wait_in_slices(lambda ns: lib.mc_batch_wait(identifier, ns), timeout)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
