@@ -12,7 +12,7 @@
 
 #define SIZE (1u << 20)
 
-static struct mc_error error = {.struct_size = sizeof(error)}; /* where the library puts its words */
+static struct mc_error error = MC_ERROR_INIT; /* where the library puts its words */
 
 /* Every call returns a negative status on failure. */
 static void check(int64_t status, const char *what) {
@@ -25,7 +25,7 @@ static void check(int64_t status, const char *what) {
 
 static void serve(mc_engine *engine, char *buffer) {
     struct mc_notification *note;
-    char address[300];
+    char address[MC_ADDRESS_MAX];
 
     check(mc_engine_address(engine, address, sizeof(address)), "address");
     printf("%s 0x%llx\n", address, (unsigned long long)(uintptr_t)buffer);

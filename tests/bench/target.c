@@ -23,7 +23,7 @@ struct announcement {
     uint64_t address;
     int memory_fd; /* its own number of it */
     uint16_t raw_port;
-    char engine[300];
+    char engine[MC_ADDRESS_MAX];
 };
 
 /* The library keeps the descriptor of its memory to itself; it is the only memfd of that size. */

@@ -9,11 +9,11 @@
 
 struct target {
     pid_t process;
-    int control;           /* its end ends the process */
-    unsigned char *memory; /* the target's memory, mapped here too */
-    uint64_t address;      /* the same, in the target */
-    uint16_t raw_port;     /* takes 1 + LANES_MAX connections */
-    char engine[300];      /* "host:port" */
+    int control;                 /* its end ends the process */
+    unsigned char *memory;       /* the target's memory, mapped here too */
+    uint64_t address;            /* the same, in the target */
+    uint16_t raw_port;           /* takes 1 + LANES_MAX connections */
+    char engine[MC_ADDRESS_MAX]; /* "host:port" */
 };
 
 /* Forks; call it before anything of the library is used. */

@@ -21,7 +21,7 @@ BEFORE = """\
 
 #include <mooncake/mooncake.h>
 
-static struct mc_error error = {.struct_size = sizeof(error)};
+static struct mc_error error = MC_ERROR_INIT;
 
 static void check(int64_t status) {
     if (status < 0) {

@@ -109,7 +109,7 @@ static int32_t do_open(char **argument) {
         .lanes = (uint32_t)number(argument[5]),
     };
     uint8_t incarnation[16];
-    char address[300];
+    char address[MC_ADDRESS_MAX];
     int32_t status = mc_engine_open(&options, &engines[engine_count], &words);
 
     if (status != MC_OK)

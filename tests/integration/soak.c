@@ -67,7 +67,7 @@ static uint64_t draw_length(uint64_t *state) {
 }
 
 static mc_engine *open_engine(const char *protocol) {
-    struct mc_error error = {.struct_size = sizeof(error)};
+    struct mc_error error = MC_ERROR_INIT;
     struct mc_engine_options options = {
         .struct_size = sizeof(options),
         .protocol = strcmp(protocol, "-") == 0 ? NULL : protocol,
@@ -106,7 +106,7 @@ static int run_target(uint64_t seed, const char *protocol) {
     mc_engine *engine = open_engine(protocol);
     uint8_t *memory = allocate(THREADS * PART);
     struct pollfd end = {.fd = 0, .events = POLLIN};
-    char address[300];
+    char address[MC_ADDRESS_MAX];
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (int i = 0; i < THREADS; i++)
@@ -135,9 +135,9 @@ static atomic_bool stop;
 static _Atomic uint64_t requests, completed, failed, cancelled, timed_out, compared, kills;
 
 static void start_peer(const char *program, uint64_t seed, const char *protocol) {
-    struct mc_error error = {.struct_size = sizeof(error)};
+    struct mc_error error = MC_ERROR_INIT;
     int in[2], out[2];
-    char number[32], line[400], address[300];
+    char number[32], line[400], address[MC_ADDRESS_MAX];
     ssize_t got;
 
     snprintf(number, sizeof(number), "%" PRIu64, seed);
