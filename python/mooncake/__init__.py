@@ -1,4 +1,4 @@
-"""mooncake: a transfer engine and a store for the KV cache of language models.
+"""mooncake: a transfer engine for the KV cache of language models.
 
 `import mooncake` loads nothing: each capability is a module of its own (`mooncake.engine`, `mooncake.errors`), and the
 native library is loaded by the first one that needs it.
