@@ -90,8 +90,6 @@ static void fail_requests(struct lane *lane, int32_t status) {
 
 /* Closes the connection and ends all requests. */
 static void go_down(struct lane *lane, int32_t status) {
-    bool was_up = lane->state == LANE_UP;
-
     unwatch(lane);
     if (lane->state != LANE_DOWN)
         connection_clear(&lane->connection);
@@ -99,9 +97,9 @@ static void go_down(struct lane *lane, int32_t status) {
     lane->state = LANE_DOWN;
     lane->broken = false;
     lane->last_error = status;
-    lane->retry_delay = was_up || lane->retry_delay == 0     ? RETRY_FIRST
-                        : lane->retry_delay < RETRY_LAST / 2 ? lane->retry_delay * 2
-                                                             : RETRY_LAST;
+    lane->retry_delay = lane->retry_delay == 0 ? RETRY_FIRST : lane->retry_delay * 2;
+    if (lane->retry_delay > RETRY_LAST)
+        lane->retry_delay = RETRY_LAST;
     lane->retry_at = clock_after(clock_now(), lane->retry_delay);
     fail_requests(lane, status);
 }
@@ -201,19 +199,18 @@ static const struct connection_ops reply_ops = {reply_begin, reply_end};
 
 /* ---- Connecting ---- */
 
-static int32_t try_next_address(struct lane *lane) {
+/* Begins to connect to the next address that may do; false if there is none left. */
+static bool try_next_address(struct lane *lane) {
     struct lane_target *target = lane->target;
-    int32_t status = MC_ERR_UNREACHABLE;
 
     while (lane->address_next < target->address_count) {
-        status = socket_connect(&target->addresses[lane->address_next++], &lane->fd, NULL);
-        if (status == MC_OK) {
+        if (socket_connect(&target->addresses[lane->address_next++], &lane->fd, NULL) == MC_OK) {
             lane->state = LANE_CONNECTING;
             arm(lane);
-            return MC_OK;
+            return true;
         }
     }
-    return MC_ERR_UNREACHABLE;
+    return false;
 }
 
 static void start(struct lane *lane) {
@@ -226,7 +223,7 @@ static void start(struct lane *lane) {
     lane->address_next = 0;
     lane->connect_deadline = clock_after(now, lane->target->connect_timeout);
     connection_init(&lane->connection, &reply_ops, -1);
-    if (try_next_address(lane) != MC_OK)
+    if (!try_next_address(lane))
         go_down(lane, MC_ERR_UNREACHABLE);
     else
         loop_timer_set(lane->target->loop, &lane->timer, lane->connect_deadline);
@@ -258,15 +255,6 @@ static void go_up(struct lane *lane) {
         enqueue(lane, list_entry(node, struct lane_request, node));
 }
 
-/* The connection attempt failed; tries the next address, if the reason may be another at another one. */
-static int32_t attempt_failed(struct lane *lane, int32_t status) {
-    unwatch(lane);
-    lane->fd = socket_close(lane->fd);
-    if (try_next_address(lane) == MC_OK)
-        return MC_OK;
-    return status;
-}
-
 static int32_t step_connecting(struct lane *lane) {
     struct lane_target *target = lane->target;
     const uint8_t *expected = target->known ? target->incarnation : NULL;
@@ -275,8 +263,11 @@ static int32_t step_connecting(struct lane *lane) {
 
     if (poll(&probe, 1, 0) == 0)
         return MC_OK;
-    if (socket_error(lane->fd) != 0)
-        return attempt_failed(lane, MC_ERR_UNREACHABLE);
+    if (socket_error(lane->fd) != 0) { /* another address may do */
+        unwatch(lane);
+        lane->fd = socket_close(lane->fd);
+        return try_next_address(lane) ? MC_OK : MC_ERR_UNREACHABLE;
+    }
     status = handshake_begin(&lane->handshake, target->self, AUTH_CLIENT, expected);
     if (status == MC_OK)
         lane->state = LANE_GREETING;

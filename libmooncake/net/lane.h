@@ -66,8 +66,8 @@ struct lane {
     struct loop_timer timer; /* of connecting */
     size_t address_next;
     uint64_t connect_deadline;
-    uint64_t retry_at; /* not before, after a failure */
-    uint64_t retry_delay;
+    uint64_t retry_at;            /* not before, after a failure */
+    uint64_t retry_delay;         /* 0 after a success */
     _Atomic uint64_t outstanding; /* bytes of requests in `requests` */
     struct list requests;
     struct inflight inflight;
