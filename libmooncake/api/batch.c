@@ -8,6 +8,7 @@
 #include "base/status.h"
 
 #define REQUESTS_MAX (1u << 20)
+#define OPTIONS_1_0 (offsetof(struct mc_batch_options, queue) + sizeof(mc_queue *)) /* the size in 1.0 */
 
 static int32_t check_requests(const struct mc_request *requests, size_t count, size_t stride, struct mc_error *error) {
     if (requests == NULL || count == 0 || count > REQUESTS_MAX)
@@ -48,7 +49,7 @@ int32_t mc_batch_submit(mc_engine *handle, const struct mc_request *requests, si
     if (ret_batch == NULL)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "ret_batch is NULL");
     if (status == MC_OK)
-        status = options_take(&taken, sizeof(taken), sizeof(taken), options, error);
+        status = options_take(&taken, sizeof(taken), OPTIONS_1_0, options, error);
     if (status != MC_OK)
         return status;
     if ((taken.flags & ~MC_BATCH_DRIVEN) != 0)

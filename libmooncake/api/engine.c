@@ -13,6 +13,7 @@
 #include "base/writer.h"
 
 #define UNREGISTER_TIME CLOCK_SECOND
+#define OPTIONS_1_0 (offsetof(struct mc_engine_options, notifications) + sizeof(uint32_t)) /* the size in 1.0 */
 
 int32_t mc_engine_open(const struct mc_engine_options *options, mc_engine **ret_engine, struct mc_error *error) {
     struct mc_engine_options taken;
@@ -22,7 +23,7 @@ int32_t mc_engine_open(const struct mc_engine_options *options, mc_engine **ret_
 
     if (ret_engine == NULL)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "ret_engine is NULL");
-    status = options_take(&taken, sizeof(taken), sizeof(taken), options, error);
+    status = options_take(&taken, sizeof(taken), OPTIONS_1_0, options, error);
     if (status != MC_OK)
         return status;
     if ((taken.flags & ~MC_ENGINE_CHECKSUM) != 0)
