@@ -35,8 +35,7 @@ static void *hmac, *sha256, *compare;
 static const struct dynlib_symbol symbols[] = {
     {"HMAC", &hmac}, {"EVP_sha256", &sha256}, {"CRYPTO_memcmp", &compare}, {NULL, NULL}};
 static const char *const sonames[] = {"libcrypto.so.3", "libcrypto.so.1.1", NULL};
-static struct dynlib libcrypto = {
-    .name = "libcrypto", .sonames = sonames, .symbols = symbols, .once = PTHREAD_ONCE_INIT};
+static struct dynlib libcrypto = {.sonames = sonames, .symbols = symbols, .once = PTHREAD_ONCE_INIT};
 
 const char *auth_unavailable(void) {
     return dynlib_open(&libcrypto);

@@ -22,32 +22,36 @@ static const char *missing_symbol(const struct dynlib *library, void *handle) {
     return NULL;
 }
 
+/* The library under one of its names; NULL with a reason if it isn't there or isn't complete. */
+static void *open_complete(struct dynlib *library, const char *soname) {
+    void *handle = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
+    const char *words;
+
+    if (handle == NULL) {
+        words = dlerror();
+        if (library->reason[0] == '\0') /* what another name lacked says more */
+            (void)snprintf(library->reason, sizeof(library->reason), "%s",
+                           words != NULL ? words : "the loader gives no reason");
+        return NULL;
+    }
+    words = missing_symbol(library, handle);
+    if (words == NULL)
+        return handle;
+    (void)snprintf(library->reason, sizeof(library->reason), "%s lacks %s", soname, words);
+    dlclose(handle);
+    return NULL;
+}
+
 static void open_subject(void) {
     struct dynlib *library = subject;
-    char reason[sizeof(library->reason)] = "";
 
-    for (const char *const *soname = library->sonames; *soname != NULL; soname++) {
-        void *handle = dlopen(*soname, RTLD_NOW | RTLD_LOCAL);
-        const char *missing = NULL;
-
-        if (handle != NULL) {
-            missing = missing_symbol(library, handle);
-            if (missing == NULL) {
-                for (const struct dynlib_symbol *symbol = library->symbols; symbol->name != NULL; symbol++)
-                    *symbol->function = dlsym(handle, symbol->name);
-                library->handle = handle;
-                library->reason[0] = '\0';
-                return;
-            }
-            (void)snprintf(reason, sizeof(reason), "%s lacks %s", *soname, missing);
-            dlclose(handle);
-        } else if (reason[0] == '\0') {
-            const char *words = dlerror();
-
-            (void)snprintf(reason, sizeof(reason), "%s", words != NULL ? words : "the loader gives no reason");
-        }
-    }
-    (void)snprintf(library->reason, sizeof(library->reason), "%s", reason[0] != '\0' ? reason : library->name);
+    for (const char *const *soname = library->sonames; *soname != NULL && library->handle == NULL; soname++)
+        library->handle = open_complete(library, *soname);
+    if (library->handle == NULL)
+        return;
+    for (const struct dynlib_symbol *symbol = library->symbols; symbol->name != NULL; symbol++)
+        *symbol->function = dlsym(library->handle, symbol->name);
+    library->reason[0] = '\0';
 }
 
 const char *dynlib_open(struct dynlib *library) {

@@ -11,7 +11,6 @@ struct dynlib_symbol {
 };
 
 struct dynlib {
-    const char *name;                    /* "libcrypto" */
     const char *const *sonames;          /* tried in order, NULL-terminated */
     const struct dynlib_symbol *symbols; /* all are needed; ends with a NULL name */
     pthread_once_t once;                 /* PTHREAD_ONCE_INIT */

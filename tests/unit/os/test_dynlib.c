@@ -15,7 +15,7 @@ static void (*missing)(void);
 static void a_present_library_fills_its_functions_in(void **state) {
     static const char *const sonames[] = {"libnosuch.so.9", "libm.so.6", NULL};
     static const struct dynlib_symbol symbols[] = {{"cos", (void **)&cosine}, {NULL, NULL}};
-    static struct dynlib library = {"libm", sonames, symbols, PTHREAD_ONCE_INIT, NULL, ""};
+    static struct dynlib library = {sonames, symbols, PTHREAD_ONCE_INIT, NULL, ""};
 
     (void)state;
     assert_null(dynlib_open(&library));
@@ -28,7 +28,7 @@ static void a_present_library_fills_its_functions_in(void **state) {
 static void an_absent_library_is_named_in_the_reason(void **state) {
     static const char *const sonames[] = {"libnosuch.so.9", "libnosuch.so.8", NULL};
     static const struct dynlib_symbol symbols[] = {{"f", (void **)&missing}, {NULL, NULL}};
-    static struct dynlib library = {"libnosuch", sonames, symbols, PTHREAD_ONCE_INIT, NULL, ""};
+    static struct dynlib library = {sonames, symbols, PTHREAD_ONCE_INIT, NULL, ""};
     const char *reason;
 
     (void)state;
@@ -44,7 +44,7 @@ static void an_absent_function_is_named_in_the_reason_and_none_is_set(void **sta
     static const char *const sonames[] = {"libm.so.6", NULL};
     static const struct dynlib_symbol symbols[] = {
         {"sin", (void **)&sine}, {"no_such_function", (void **)&missing}, {NULL, NULL}};
-    static struct dynlib library = {"libm", sonames, symbols, PTHREAD_ONCE_INIT, NULL, ""};
+    static struct dynlib library = {sonames, symbols, PTHREAD_ONCE_INIT, NULL, ""};
     const char *reason;
 
     (void)state;
@@ -57,7 +57,7 @@ static void an_absent_function_is_named_in_the_reason_and_none_is_set(void **sta
 
 static const char *const raced_sonames[] = {"libm.so.6", NULL};
 static const struct dynlib_symbol raced_symbols[] = {{"cos", (void **)&cosine}, {NULL, NULL}};
-static struct dynlib raced = {"libm", raced_sonames, raced_symbols, PTHREAD_ONCE_INIT, NULL, ""};
+static struct dynlib raced = {raced_sonames, raced_symbols, PTHREAD_ONCE_INIT, NULL, ""};
 
 static void *open_raced(void *context) {
     (void)context;
