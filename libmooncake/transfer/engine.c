@@ -149,6 +149,7 @@ static int32_t read_settings(struct engine *engine, const struct mc_engine_optio
     engine->host = (struct transport_host){
         .self = &engine->identity,
         .slice = (uint32_t)slice,
+        .connect_timeout = engine->connect_timeout,
         .checksum = checksum != 0,
         .context = engine,
         .pin = host_pin,
