@@ -43,7 +43,9 @@ bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, u
     size_t mine = 0;
     bool set;
 
-    while (mine < count && count <= LANES_DRIVEN_MAX && lane_drive_begin(lanes[mine]))
+    if (count > LANES_DRIVEN_MAX)
+        return event_wait(event, deadline); /* the loop has them */
+    while (mine < count && lane_drive_begin(lanes[mine]))
         mine++;
     if (mine < count || count == 0) {
         for (size_t i = 0; i < count; i++)
@@ -59,8 +61,8 @@ bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, u
         for (size_t i = 0; i < count; i++)
             polled[i].fd = lane_poll_fd(lanes[i], &polled[i].events);
         ready = poll(polled, count, clock_poll_ms(deadline, now, GLANCE_MS));
-        for (size_t i = 0; i < count && ready > 0; i++)
-            if (polled[i].fd >= 0 && polled[i].revents != 0)
+        for (size_t i = 0; i < count; i++)
+            if (ready == 0 || polled[i].revents != 0) /* time passes for lanes that connect, too */
                 lane_progress(lanes[i]);
     }
     while (mine > 0)
@@ -85,22 +87,8 @@ static int32_t call_on(struct lane *lane, struct call *call, uint64_t deadline) 
     return call->status;
 }
 
-int32_t channel_call(struct channel *channel, uint16_t type, const void *body, uint32_t length, uint64_t deadline,
-                     void *reply, uint32_t reply_capacity, uint32_t *ret_reply_length) {
-    struct call call = {.request = {
-                            .frame = {.type = (uint16_t)(FRAME_CALL + type), .payload = length},
-                            .payload = body,
-                            .reply = reply,
-                            .reply_capacity = reply_capacity,
-                        }};
-    int32_t status = call_on(channel_lane(channel), &call, deadline);
-
-    if (status == MC_OK && ret_reply_length != NULL)
-        *ret_reply_length = call.request.reply_length;
-    return status;
-}
-
-struct lane *channel_lane(struct channel *channel) {
+/* The lane with the least to do. */
+static struct lane *idlest(struct channel *channel) {
     struct lane *best = NULL;
     uint64_t least = UINT64_MAX;
 
@@ -114,6 +102,21 @@ struct lane *channel_lane(struct channel *channel) {
         }
     }
     return best;
+}
+
+int32_t channel_call(struct channel *channel, uint16_t type, const void *body, uint32_t length, uint64_t deadline,
+                     void *reply, uint32_t reply_capacity, uint32_t *ret_reply_length) {
+    struct call call = {.request = {
+                            .frame = {.type = (uint16_t)(FRAME_CALL + type), .payload = length},
+                            .payload = body,
+                            .reply = reply,
+                            .reply_capacity = reply_capacity,
+                        }};
+    int32_t status = call_on(idlest(channel), &call, deadline);
+
+    if (status == MC_OK && ret_reply_length != NULL)
+        *ret_reply_length = call.request.reply_length;
+    return status;
 }
 
 static int32_t resolve(struct channel *channel, struct mc_error *error) {
@@ -167,6 +170,12 @@ int32_t channel_greet(struct channel *channel, struct mc_error *error) {
     if (status != MC_OK)
         status_set(error, status, 0, "%s: %s", channel->address, status_text(status));
     return status;
+}
+
+size_t channel_lanes(struct channel *channel, struct lane *lanes[CHANNEL_LANES_MAX]) {
+    for (uint32_t i = 0; i < channel->lane_count; i++)
+        lanes[i] = &channel->lanes[i];
+    return channel->lane_count;
 }
 
 void channel_break(struct channel *channel, int32_t status) {

@@ -13,6 +13,7 @@
 #include "net/lane.h"
 #include "os/event.h"
 
+#define CHANNEL_LANES_MAX 16u
 #define CHANNEL_ADDRESSES_MAX 8u
 
 struct channel;
@@ -41,8 +42,8 @@ void channel_break(struct channel *channel, int32_t status);
 
 const uint8_t *channel_incarnation(const struct channel *channel);
 
-/* The lane with the least to do, or an unused one while all are busy. */
-struct lane *channel_lane(struct channel *channel);
+/* Stores the channel's lanes, at most CHANNEL_LANES_MAX; how many. */
+size_t channel_lanes(struct channel *channel, struct lane *lanes[CHANNEL_LANES_MAX]);
 
 /* Calls message `type` with `length` packed bytes, and waits for the reply, driving the lane. The reply's body goes to
  * reply[0, reply_capacity), its length (cut there) to *ret_reply_length. The peer's status, or MC_ERR_TIMEOUT at

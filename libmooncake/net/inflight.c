@@ -33,7 +33,7 @@ static bool grow(struct inflight *inflight) {
     return true;
 }
 
-bool inflight_add(struct inflight *inflight, void *request, uint64_t *ret_id) {
+bool inflight_add(struct inflight *inflight, void *request, uint64_t bytes, uint64_t *ret_id) {
     struct inflight_slot *slot;
 
     if (inflight->free == NO_SLOT && !grow(inflight))
@@ -42,8 +42,10 @@ bool inflight_add(struct inflight *inflight, void *request, uint64_t *ret_id) {
     inflight->free = slot->next_free;
     slot->id += (uint64_t)1 << 32;
     slot->request = request;
+    slot->bytes = bytes;
     slot->used = true;
     inflight->awaited++;
+    inflight->bytes += bytes;
     *ret_id = slot->id;
     return true;
 }
@@ -62,6 +64,7 @@ void inflight_release(struct inflight *inflight, struct inflight_slot *slot) {
     slot->next_free = inflight->free;
     inflight->free = (uint32_t)slot->id;
     inflight->awaited--;
+    inflight->bytes -= slot->bytes;
 }
 
 void inflight_release_all(struct inflight *inflight) {

@@ -12,7 +12,8 @@
 
 struct inflight_slot {
     uint64_t id;
-    void *request; /* NULL: given up */
+    void *request;  /* NULL: given up */
+    uint64_t bytes; /* that the reply will have */
     uint32_t next_free;
     bool used;
 };
@@ -22,13 +23,14 @@ struct inflight {
     uint32_t count;
     uint32_t free;    /* the first free slot */
     uint32_t awaited; /* slots in use: replies that are still to come */
+    uint64_t bytes;   /* of those replies */
 };
 
 void inflight_init(struct inflight *inflight);
 void inflight_destroy(struct inflight *inflight);
 
-/* Takes a slot for the request and stores its id. False if memory is short, or 2^24 are in flight. */
-bool inflight_add(struct inflight *inflight, void *request, uint64_t *ret_id);
+/* Takes a slot for the request, whose reply will have `bytes`, and stores its id. False if memory is short, or 2^24 are in flight. */
+bool inflight_add(struct inflight *inflight, void *request, uint64_t bytes, uint64_t *ret_id);
 
 /* The slot that the id names while it is taken, else NULL. Good until the next inflight_add. */
 struct inflight_slot *inflight_find(struct inflight *inflight, uint64_t id);

@@ -15,6 +15,7 @@
 #include "os/socket.h"
 
 #define RECEIVE_BUDGET (8u << 20)
+#define READ_WINDOW (16u << 20) /* bytes that the peer is asked for at a time */
 #define RETRY_FIRST (10 * CLOCK_MILLISECOND)
 #define RETRY_LAST CLOCK_SECOND
 
@@ -80,11 +81,16 @@ static void take(struct lane *lane) {
     pthread_mutex_unlock(&lane->turn);
 }
 
-static void fail_requests(struct lane *lane, int32_t status) {
+static void fail_list(struct lane *lane, struct list *requests, int32_t status) {
     struct list *node, *after;
 
-    list_each (node, after, &lane->requests)
+    list_each (node, after, requests)
         finish(lane, list_entry(node, struct lane_request, node), status);
+}
+
+static void fail_requests(struct lane *lane, int32_t status) {
+    fail_list(lane, &lane->told, status);
+    fail_list(lane, &lane->waiting, status);
     inflight_release_all(&lane->inflight);
 }
 
@@ -153,7 +159,8 @@ static int32_t reply_begin(struct connection *connection, const struct frame *fr
     request = slot->request;
     if (request == NULL)
         return MC_OK;
-    if (!reply_fits(request, frame))
+    /* Nobody can answer what isn't sent to its last byte. */
+    if (!reply_fits(request, frame) || !list_empty(&request->out.node))
         return MC_ERR_PROTOCOL;
     if (frame->payload > 0) {
         ret_sink->bytes = request->reply;
@@ -169,6 +176,38 @@ static int32_t check_payload(const struct lane_request *request, const struct fr
     if ((reply->flags & FRAME_FLAG_CHECKSUM) == 0)
         return MC_ERR_CHECKSUM_MISMATCH;
     return crc32c(0, request->reply, request->reply_length) == reply->payload_crc ? MC_OK : MC_ERR_CHECKSUM_MISMATCH;
+}
+
+/* Hands a request to the connection. */
+static void tell(struct lane *lane, struct lane_request *request) {
+    struct frame frame = request->frame;
+
+    frame.id = request->id;
+    if ((frame.flags & FRAME_FLAG_CHECKSUM) != 0 && frame.payload > 0)
+        frame.payload_crc = crc32c(0, request->payload, frame.payload);
+    request->begun = true;
+    connection_queue(&lane->connection, &request->out, &frame, request->payload);
+}
+
+/* Hands over the requests that wait, in their order, as far as the window for READs goes: what the peer was told it
+ * sends, also after it was given up. With the lock held; the connection is up. */
+static void tell_waiting(struct lane *lane) {
+    struct list *node, *after;
+
+    list_each (node, after, &lane->waiting) {
+        struct lane_request *request = list_entry(node, struct lane_request, node);
+        uint64_t bytes = request->frame.type == FRAME_READ ? request->frame.length : 0;
+
+        if (bytes > 0 && lane->inflight.bytes > 0 && lane->inflight.bytes + bytes > READ_WINDOW)
+            return;
+        if (!inflight_add(&lane->inflight, request, bytes, &request->id)) {
+            finish(lane, request, MC_ERR_NO_MEMORY);
+            continue;
+        }
+        list_remove(node);
+        list_append(&lane->told, node);
+        tell(lane, request);
+    }
 }
 
 static int32_t reply_end(struct connection *connection) {
@@ -192,6 +231,7 @@ static int32_t reply_end(struct connection *connection) {
     }
     if (request != NULL)
         finish(lane, request, status);
+    tell_waiting(lane);
     return MC_OK;
 }
 
@@ -199,18 +239,30 @@ static const struct connection_ops reply_ops = {reply_begin, reply_end};
 
 /* ---- Connecting ---- */
 
-/* Begins to connect to the next address that may do; false if there is none left. */
+/* Begins to connect to the next address that may do; false if there is none left. Each gets its share of the time. */
 static bool try_next_address(struct lane *lane) {
     struct lane_target *target = lane->target;
 
     while (lane->address_next < target->address_count) {
+        uint64_t now = clock_now();
+        uint64_t left = lane->connect_deadline > now ? lane->connect_deadline - now : 0;
+
+        lane->attempt_deadline = clock_after(now, left / (target->address_count - lane->address_next));
         if (socket_connect(&target->addresses[lane->address_next++], &lane->fd, NULL) == MC_OK) {
             lane->state = LANE_CONNECTING;
             arm(lane);
+            loop_timer_set(target->loop, &lane->timer, lane->attempt_deadline);
             return true;
         }
     }
     return false;
+}
+
+/* This address doesn't do; another may. */
+static int32_t attempt_failed(struct lane *lane) {
+    unwatch(lane);
+    lane->fd = socket_close(lane->fd);
+    return try_next_address(lane) ? MC_OK : MC_ERR_UNREACHABLE;
 }
 
 static void start(struct lane *lane) {
@@ -225,23 +277,9 @@ static void start(struct lane *lane) {
     connection_init(&lane->connection, &reply_ops, -1);
     if (!try_next_address(lane))
         go_down(lane, MC_ERR_UNREACHABLE);
-    else
-        loop_timer_set(lane->target->loop, &lane->timer, lane->connect_deadline);
-}
-
-/* Hands a request to the connection, which is up. */
-static void enqueue(struct lane *lane, struct lane_request *request) {
-    struct frame frame = request->frame;
-
-    frame.id = request->id;
-    if ((frame.flags & FRAME_FLAG_CHECKSUM) != 0 && frame.payload > 0)
-        frame.payload_crc = crc32c(0, request->payload, frame.payload);
-    request->begun = true;
-    connection_queue(&lane->connection, &request->out, &frame, request->payload);
 }
 
 static void go_up(struct lane *lane) {
-    struct list *node, *after;
     struct lane_target *target = lane->target;
 
     lane->state = LANE_UP;
@@ -251,8 +289,7 @@ static void go_up(struct lane *lane) {
         memcpy(target->incarnation, lane->handshake.other.incarnation, sizeof(target->incarnation));
         target->known = true;
     }
-    list_each (node, after, &lane->requests)
-        enqueue(lane, list_entry(node, struct lane_request, node));
+    tell_waiting(lane);
 }
 
 static int32_t step_connecting(struct lane *lane) {
@@ -263,11 +300,8 @@ static int32_t step_connecting(struct lane *lane) {
 
     if (poll(&probe, 1, 0) == 0)
         return MC_OK;
-    if (socket_error(lane->fd) != 0) { /* another address may do */
-        unwatch(lane);
-        lane->fd = socket_close(lane->fd);
-        return try_next_address(lane) ? MC_OK : MC_ERR_UNREACHABLE;
-    }
+    if (socket_error(lane->fd) != 0)
+        return attempt_failed(lane);
     status = handshake_begin(&lane->handshake, target->self, AUTH_CLIENT, expected);
     if (status == MC_OK)
         lane->state = LANE_GREETING;
@@ -304,8 +338,10 @@ static void step(struct lane *lane) {
         status = connection_send(&lane->connection);
     if (status == MC_OK && lane->state == LANE_UP)
         status = connection_receive(&lane->connection, RECEIVE_BUDGET);
-    if (status == MC_OK && lane->state != LANE_UP && lane->state != LANE_DOWN && clock_now() >= lane->connect_deadline)
-        status = MC_ERR_UNREACHABLE;
+    if (status == MC_OK && lane->state == LANE_UP)
+        status = connection_send(&lane->connection); /* what the replies have made room for */
+    if (status == MC_OK && lane->state != LANE_UP && lane->state != LANE_DOWN && clock_now() >= lane->attempt_deadline)
+        status = attempt_failed(lane);
     if (status != MC_OK)
         go_down(lane, status);
 }
@@ -327,9 +363,12 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
 static void on_timer(struct loop_timer *timer, uint64_t now) {
     struct lane *lane = list_entry(timer, struct lane, timer);
 
+    (void)now;
     take(lane);
-    if ((lane->state == LANE_CONNECTING || lane->state == LANE_GREETING) && now >= lane->connect_deadline)
-        lose(lane, MC_ERR_UNREACHABLE);
+    if (!lane->driven && (lane->state == LANE_CONNECTING || lane->state == LANE_GREETING)) {
+        step(lane);
+        arm(lane);
+    }
     pthread_mutex_unlock(&lane->lock);
 }
 
@@ -349,7 +388,8 @@ void lane_init(struct lane *lane, struct lane_target *target) {
     lane->watch.ready = on_ready;
     lane->watch.fd = -1;
     loop_timer_init(&lane->timer, on_timer);
-    list_init(&lane->requests);
+    list_init(&lane->waiting);
+    list_init(&lane->told);
     connection_init(&lane->connection, &reply_ops, -1);
 }
 
@@ -374,19 +414,19 @@ void lane_submit(struct lane *lane, struct list *requests, bool attended) {
         request->out.done = NULL;
         request->reply_length = 0;
         request->begun = false;
-        list_append(&lane->requests, node);
+        request->id = 0;
+        list_append(&lane->waiting, node);
         lane->outstanding += weight(request);
-        if (lane->broken)
-            finish(lane, request, lane->last_error);
-        else if (!inflight_add(&lane->inflight, request, &request->id))
-            finish(lane, request, MC_ERR_NO_MEMORY);
-        else if (lane->state == LANE_UP)
-            enqueue(lane, request);
     }
-    if (lane->state == LANE_DOWN && !list_empty(&lane->requests))
+    if (lane->broken) {
+        fail_list(lane, &lane->waiting, lane->last_error);
+    } else if (lane->state == LANE_DOWN && !list_empty(&lane->waiting)) {
         start(lane);
-    else if (lane->state == LANE_UP && !lane->broken && connection_send(&lane->connection) != MC_OK)
-        lose(lane, MC_ERR_CONNECTION_LOST);
+    } else if (lane->state == LANE_UP) {
+        tell_waiting(lane);
+        if (connection_send(&lane->connection) != MC_OK)
+            lose(lane, MC_ERR_CONNECTION_LOST);
+    }
     if (!attended)
         arm(lane);
     pthread_mutex_unlock(&lane->lock);
@@ -401,21 +441,19 @@ void lane_leave(struct lane *lane) {
 /* With the lock held. */
 static void cancel(struct lane *lane, struct lane_request *request, int32_t status) {
     struct inflight_slot *slot = inflight_find(&lane->inflight, request->id);
-    bool untold;
 
-    if (slot == NULL || slot->request != request)
-        return;
-    untold = lane->state != LANE_UP || (!list_empty(&request->out.node) && request->out.sent == 0);
+    if (list_empty(&request->node))
+        return; /* terminal already */
     if (connection_withdraw(&lane->connection, &request->out) != MC_OK) {
         lose(lane, MC_ERR_CONNECTION_LOST);
         return;
     }
     if (lane->connection.within && lane->current == request->id)
         connection_skip_payload(&lane->connection);
-    if (untold) {
+    if (slot != NULL && request->out.sent == 0) { /* the peer has heard nothing of it */
         request->begun = false;
         inflight_release(&lane->inflight, slot);
-    } else {
+    } else if (slot != NULL) {
         slot->request = NULL;
     }
     finish(lane, request, status);
@@ -425,6 +463,8 @@ void lane_cancel(struct lane *lane, struct lane_request *const *requests, size_t
     take(lane);
     for (size_t i = 0; i < count; i++)
         cancel(lane, requests[i], status);
+    if (lane->state == LANE_UP && !lane->broken)
+        tell_waiting(lane);
     arm(lane);
     pthread_mutex_unlock(&lane->lock);
 }

@@ -33,7 +33,7 @@ struct lane_request {
 
     /* The lane's. */
     struct outgoing out;
-    struct list node; /* in lane->requests */
+    struct list node; /* in lane->waiting or lane->told */
     uint64_t id;
     uint32_t reply_length; /* received of a message's reply, at most reply_capacity */
     bool begun;            /* given to the connection: the peer may have acted on it */
@@ -66,10 +66,12 @@ struct lane {
     struct loop_timer timer; /* of connecting */
     size_t address_next;
     uint64_t connect_deadline;
+    uint64_t attempt_deadline;    /* of this address */
     uint64_t retry_at;            /* not before, after a failure */
     uint64_t retry_delay;         /* 0 after a success */
-    _Atomic uint64_t outstanding; /* bytes of requests in `requests` */
-    struct list requests;
+    _Atomic uint64_t outstanding; /* bytes of the requests in both lists */
+    struct list waiting;          /* requests that the connection hasn't got yet */
+    struct list told;             /* those that it has */
     struct inflight inflight;
     uint64_t current; /* the id whose reply's payload is coming */
     struct frame reply;

@@ -87,24 +87,43 @@ static void prepare(const struct transport_host *host, struct slice *slice) {
     wire->done = wire_done;
 }
 
+/* The lane with the least to do. */
+static size_t least_loaded(const uint64_t *loads, size_t count) {
+    size_t least = 0;
+
+    for (size_t i = 1; i < count; i++)
+        if (loads[i] < loads[least])
+            least = i;
+    return least;
+}
+
 static void tcp_submit(struct transport_link *link, struct list *slices, bool attended) {
-    while (!list_empty(slices)) {
-        struct lane *lane = channel_lane(link->channel);
-        struct list requests;
-        uint64_t share = 0;
+    struct lane *lanes[CHANNEL_LANES_MAX];
+    struct list requests[CHANNEL_LANES_MAX];
+    uint64_t loads[CHANNEL_LANES_MAX], share = LANE_SHARE;
+    size_t count = channel_lanes(link->channel, lanes), at = 0;
 
-        list_init(&requests);
-        while (!list_empty(slices) && share < LANE_SHARE) {
-            struct slice *slice = list_entry(slices->next, struct slice, node);
-
-            list_remove(&slice->node);
-            prepare(link->transport->host, slice);
-            slice->lane = lane;
-            list_append(&requests, &slice->wire.node);
-            share += slice->length;
-        }
-        lane_submit(lane, &requests, attended);
+    for (size_t i = 0; i < count; i++) {
+        list_init(&requests[i]);
+        loads[i] = lane_outstanding(lanes[i]);
     }
+    while (!list_empty(slices)) {
+        struct slice *slice = list_entry(slices->next, struct slice, node);
+
+        if (share >= LANE_SHARE) {
+            at = least_loaded(loads, count);
+            share = 0;
+        }
+        list_remove(&slice->node);
+        prepare(link->transport->host, slice);
+        slice->lane = lanes[at];
+        list_append(&requests[at], &slice->wire.node);
+        share += slice->length;
+        loads[at] += slice->length;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (!list_empty(&requests[i]))
+            lane_submit(lanes[i], &requests[i], attended);
 }
 
 /* Those of one lane together, since each time its lock may take a while. */
