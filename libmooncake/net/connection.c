@@ -31,7 +31,7 @@ void connection_init(struct connection *connection, const struct connection_ops 
     connection->large = connection->within = false;
     connection->fd = fd;
     connection->start = connection->end = 0;
-    connection->frames = connection->received = connection->sent = 0;
+    connection->received = connection->sent = (struct progress){0, 0};
 }
 
 void connection_queue(struct connection *connection, struct outgoing *out, const struct frame *frame,
@@ -67,7 +67,7 @@ static int gather(struct connection *connection, struct iovec vector[GATHER], si
 
 /* Counts `bytes` as sent, and finishes the frames that they complete. */
 static void advance(struct connection *connection, size_t bytes) {
-    connection->sent += bytes;
+    connection->sent.bytes += bytes;
     while (bytes > 0) {
         struct outgoing *out = list_entry(connection->out.next, struct outgoing, node);
         size_t left = (size_t)FRAME_SIZE + out->length - out->sent;
@@ -79,16 +79,16 @@ static void advance(struct connection *connection, size_t bytes) {
         bytes -= left;
         out->sent += (uint32_t)left;
         list_remove(&out->node);
-        connection->frames++;
+        connection->sent.frames++;
         if (out->done != NULL)
             out->done(connection, out);
     }
 }
 
 int32_t connection_send(struct connection *connection) {
-    uint64_t limit = connection->sent + SEND_BUDGET;
+    uint64_t limit = connection->sent.bytes + SEND_BUDGET;
 
-    while (!list_empty(&connection->out) && connection->sent < limit) {
+    while (!list_empty(&connection->out) && connection->sent.bytes < limit) {
         struct iovec vector[GATHER];
         struct msghdr message = {.msg_iov = vector};
         size_t bytes;
@@ -157,7 +157,7 @@ static int32_t digest(struct connection *connection) {
         if (connection->payload > 0)
             return MC_OK;
         connection->within = false;
-        connection->frames++;
+        connection->received.frames++;
         status = connection->ops->end(connection);
     }
     return status;
@@ -184,9 +184,9 @@ static int prepare(struct connection *connection, struct iovec vector[2], size_t
 }
 
 int32_t connection_receive(struct connection *connection, uint64_t budget) {
-    uint64_t limit = connection->received + budget;
+    uint64_t limit = connection->received.bytes + budget;
 
-    while (connection->received < limit) {
+    while (connection->received.bytes < limit) {
         struct iovec vector[2];
         size_t direct, asked;
         int used = prepare(connection, vector, &direct);
@@ -200,7 +200,7 @@ int32_t connection_receive(struct connection *connection, uint64_t budget) {
         if (got <= 0)
             return MC_ERR_CONNECTION_LOST;
         asked = direct + vector[used - 1].iov_len;
-        connection->received += (uint64_t)got;
+        connection->received.bytes += (uint64_t)got;
         if ((size_t)got < direct)
             direct = (size_t)got;
         consume_payload(connection, (uint32_t)direct);

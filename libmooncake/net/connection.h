@@ -43,6 +43,12 @@ struct connection_ops {
     int32_t (*end)(struct connection *connection);
 };
 
+/* In one direction: complete frames, and bytes. */
+struct progress {
+    uint64_t frames;
+    uint64_t bytes;
+};
+
 struct connection {
     const struct connection_ops *ops;
     struct list out;
@@ -53,9 +59,8 @@ struct connection {
     int fd;           /* -1 when down */
     uint32_t start;   /* buffer[start, end) is received and not looked at */
     uint32_t end;
-    uint64_t frames;   /* complete ones ever, in both directions: to see progress */
-    uint64_t received; /* bytes ever */
-    uint64_t sent;
+    struct progress received; /* what has ever come */
+    struct progress sent;     /* what was ever handed to the kernel */
     uint8_t buffer[CONNECTION_BUFFER];
 };
 
@@ -86,6 +91,11 @@ int32_t connection_withdraw(struct connection *connection, struct outgoing *out)
 /* Drops all that is queued without calling done, and frees private copies. The owners of the frames are told by the
  * owner. */
 void connection_clear(struct connection *connection);
+
+/* A frame, or part of its header, has come and isn't complete. */
+static inline bool connection_receiving(const struct connection *connection) {
+    return connection->within || connection->end > connection->start;
+}
 
 static inline bool connection_sending(const struct connection *connection) {
     return !list_empty(&connection->out);

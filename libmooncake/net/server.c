@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "net/session.h"
 #include "os/socket.h"
 #include "wire/message.h"
@@ -138,8 +139,10 @@ int32_t server_listen(struct server *server, const struct address *address, stru
     server->watch.fd = fd;
     loop_timer_init(&server->pause, accept_again);
     status = loop_add(server->options.loop, &server->watch, EPOLLIN);
-    if (status != MC_OK)
+    if (status != MC_OK) {
+        status_set(error, status, errno, "the listener can't be watched: %m");
         server->watch.fd = socket_close(fd);
+    }
     return status;
 }
 

@@ -140,16 +140,18 @@ static bool choked(const struct session *session) {
 
 /* Something is under way that the peer has to go on with. */
 static bool busy(const struct session *session) {
-    return session->connection.within || session->connection.end > session->connection.start ||
-           connection_sending(&session->connection);
+    return connection_receiving(&session->connection) || connection_sending(&session->connection);
 }
 
-/* Has the peer gone on since the timer was set? A frame takes as long as it does, but not drop by drop. */
-static bool has_progressed(const struct session *session) {
-    const struct connection *connection = &session->connection;
+static void note(struct stall *stall, bool busy, struct progress now) {
+    stall->busy = busy;
+    stall->then = now;
+}
 
-    return connection->frames != session->frames ||
-           connection->received + connection->sent - session->moved >= STALL_BYTES;
+/* Is the same frame under way as when it was noted, and has it crept at best? It may take as long as it does, but not
+ * drop by drop. */
+static bool has_stalled(const struct stall *stall, bool busy, struct progress now) {
+    return stall->busy && busy && now.frames == stall->then.frames && now.bytes - stall->then.bytes < STALL_BYTES;
 }
 
 /* Watches for what is needed next, and for a stall. */
@@ -162,8 +164,8 @@ static void arm(struct session *session) {
         loop_change(session->options.loop, &session->watch, events);
     session->armed = events;
     if (!session->greeting && busy(session) && session->timer.when == CLOCK_NEVER) {
-        session->frames = session->connection.frames;
-        session->moved = session->connection.received + session->connection.sent;
+        note(&session->receiving, connection_receiving(&session->connection), session->connection.received);
+        note(&session->sending, connection_sending(&session->connection), session->connection.sent);
         loop_timer_set(session->options.loop, &session->timer, clock_after(clock_now(), STALL_TIME));
     }
 }
@@ -204,11 +206,13 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
 
 static void on_timer(struct loop_timer *timer, uint64_t now) {
     struct session *session = list_entry(timer, struct session, timer);
+    const struct connection *connection = &session->connection;
 
     (void)now;
     if (session->greeting)
         session_end(session, SESSION_REFUSED);
-    else if (busy(session) && !has_progressed(session))
+    else if (has_stalled(&session->receiving, connection_receiving(connection), connection->received) ||
+             has_stalled(&session->sending, connection_sending(connection), connection->sent))
         session_end(session, SESSION_BROKEN);
     else
         arm(session);

@@ -25,9 +25,11 @@ struct session {
     struct loop_watch watch;
     struct loop_timer timer;
     uint32_t armed;
-    uint64_t frames; /* complete ones when the timer was set */
-    uint64_t moved;  /* bytes moved when the timer was set */
-    bool greeting;   /* the preface isn't over */
+    struct stall {
+        bool busy; /* a frame was under way in this direction when the timer was set */
+        struct progress then;
+    } receiving, sending;
+    bool greeting; /* the preface isn't over */
     struct list exchanges;
     uint32_t exchange_count;  /* in `exchanges` */
     struct exchange *current; /* whose payload is coming */

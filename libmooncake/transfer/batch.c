@@ -21,6 +21,8 @@
 #include "transfer/request.h"
 
 #define INLINE_COPY_TIME (5 * CLOCK_MILLISECOND) /* that a submission may spend on copying */
+#define STEP_COST 1024u                          /* bytes for which a step counts that moves few or none */
+#define GLANCE (20 * CLOCK_MILLISECOND)          /* before who waits for another's copying looks whether it goes on */
 #define LOOP_COPY_TIME (2 * CLOCK_MILLISECOND)   /* before the loop looks after others */
 
 struct batch {
@@ -39,7 +41,8 @@ struct batch {
     atomic_int stop; /* the status to end with, or MC_OK */
     atomic_uint pending;
     atomic_uint failed;
-    atomic_int first_failure; /* the status of the first request (in time) that did not complete */
+    atomic_int first_failure;      /* the status of the first request, in time, that did not complete */
+    _Atomic uint32_t first_failed; /* which one it is */
     struct event done;
     struct lane *lanes[LANES_DRIVEN_MAX]; /* that carry slices; set before `begun` */
     size_t lane_count;                    /* LANES_DRIVEN_MAX + 1: too many to drive */
@@ -85,7 +88,8 @@ static void request_ended(struct request *request, int32_t status) {
     if (status != MC_OK) {
         int none = MC_OK;
 
-        atomic_compare_exchange_strong(&batch->first_failure, &none, status);
+        if (atomic_compare_exchange_strong(&batch->first_failure, &none, status))
+            atomic_store(&batch->first_failed, (uint32_t)(request - batch->requests));
         atomic_fetch_add(&batch->failed, 1);
     }
     if (atomic_fetch_sub(&batch->pending, 1) == 1)
@@ -205,7 +209,7 @@ static bool copy_some(struct batch *batch, uint64_t until) {
                     return false;
             }
             status = request_step(request);
-            since_look += request->slices->moved - before;
+            since_look += request->slices->moved - before + STEP_COST;
         }
         if (request_steps(request))
             request_stepped(request, status);
@@ -346,25 +350,30 @@ int32_t batch_outcome(struct batch *batch) {
     return batch_is_done(batch) ? atomic_load(&batch->first_failure) : MC_ERR_PENDING;
 }
 
-/* Moves bytes in this thread, if it is the one to do it. Leaves the rest to the loop. */
-static void copy_until(struct batch *batch, uint64_t until) {
+/* Moves bytes in this thread until `until`, and leaves the rest to the loop or the next waiter. False if another thread
+ * is at it, now. */
+static bool copy_until(struct batch *batch, uint64_t until) {
     bool finished;
 
     if (pthread_mutex_trylock(&batch->copying) != 0)
-        return;
+        return false;
     finished = copy_some(batch, until);
     pthread_mutex_unlock(&batch->copying);
     if (!finished && !batch->attended && atomic_load(&batch->stop) == MC_OK)
         loop_post(batch->engine->loop, &batch->task);
+    return true;
 }
 
 int32_t batch_wait(struct batch *batch, uint64_t deadline) {
     uint64_t until = deadline < batch->deadline ? deadline : batch->deadline;
 
     while (!batch_is_done(batch)) {
-        if (clock_now() < until)
-            copy_until(batch, until);
-        if (!batch_is_done(batch) && clock_now() < until)
+        uint64_t now = clock_now();
+
+        /* Whoever moves the bytes now may leave before they are all moved. */
+        if (now < until && !copy_until(batch, until))
+            event_wait(&batch->done, clock_after(now, GLANCE) < until ? clock_after(now, GLANCE) : until);
+        else if (!batch_is_done(batch) && clock_now() < until)
             lanes_drive(batch->lanes, batch->lane_count, &batch->done, until);
         if (!batch_is_done(batch) && clock_now() >= batch->deadline)
             batch_stop(batch, MC_ERR_TIMEOUT);
@@ -401,11 +410,9 @@ void batch_retire(struct batch *batch) {
 }
 
 void batch_explain(const struct batch *batch, struct mc_error *error) {
-    for (uint32_t i = 0; i < batch->count; i++)
-        if (atomic_load(&batch->requests[i].status) != MC_OK) {
-            request_explain(&batch->requests[i], i, error);
-            return;
-        }
+    uint32_t index = atomic_load(&batch->first_failed);
+
+    request_explain(&batch->requests[index], index, error);
 }
 
 void batch_status(const struct batch *batch, size_t index, struct mc_request_status *ret_status) {

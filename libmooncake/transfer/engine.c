@@ -5,6 +5,7 @@
  */
 #include "transfer/engine.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -287,8 +288,11 @@ int32_t engine_open(const struct mc_engine_options *options, struct engine **ret
     if (status == MC_OK && auth_random(engine->identity.incarnation, sizeof(engine->identity.incarnation)) != MC_OK)
         status = status_set(error, MC_ERR_SYSTEM, 0, "no random numbers from the kernel");
     engine->identity.auth = engine->auth;
-    if (status == MC_OK && loop_start(&engine->loop) != MC_OK)
-        status = status_set(error, MC_ERR_SYSTEM, 0, "the engine's thread can't be started");
+    if (status == MC_OK) {
+        status = loop_start(&engine->loop);
+        if (status != MC_OK)
+            status_set(error, status, errno, "the engine's thread can't be started: %m");
+    }
     if (status == MC_OK)
         status = open_server(engine, options, error);
     if (status == MC_OK)

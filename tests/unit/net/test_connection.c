@@ -145,7 +145,7 @@ static void frames_come_out_whole_when_they_come_byte_by_byte(void **state) {
         assert_int_equal(receive(pair), MC_OK);
     }
     assert_three(pair);
-    assert_int_equal(pair->receiver.connection.received, sizeof(bytes));
+    assert_int_equal(pair->receiver.connection.received.bytes, sizeof(bytes));
 }
 
 static void many_frames_are_digested_by_one_receive(void **state) {
@@ -383,10 +383,10 @@ static void pump(struct pair *pair) {
     uint64_t before;
 
     do {
-        before = pair->sender.sent + pair->receiver.connection.received;
+        before = pair->sender.sent.bytes + pair->receiver.connection.received.bytes;
         assert_int_equal(connection_send(&pair->sender), MC_OK);
         assert_int_equal(receive(pair), MC_OK);
-    } while (pair->sender.sent + pair->receiver.connection.received != before);
+    } while (pair->sender.sent.bytes + pair->receiver.connection.received.bytes != before);
 }
 
 static void a_full_socket_buffer_only_delays(void **state) {
@@ -411,7 +411,7 @@ static void a_full_socket_buffer_only_delays(void **state) {
     assert_int_equal(small.done, 2);
     assert_int_equal(pair->receiver.ended, 2);
     assert_memory_equal(place, source, LARGE);
-    assert_int_equal(pair->sender.sent, LARGE + 2 * FRAME_SIZE);
+    assert_int_equal(pair->sender.sent.bytes, LARGE + 2 * FRAME_SIZE);
     free(source);
     free(place);
 }

@@ -144,7 +144,7 @@ static uint64_t received(struct world *world) {
     uint64_t bytes;
 
     pthread_mutex_lock(&world->lane.lock);
-    bytes = world->lane.connection.received;
+    bytes = world->lane.connection.received.bytes;
     pthread_mutex_unlock(&world->lane.lock);
     return bytes;
 }
