@@ -1,36 +1,33 @@
 /* transports/shm/guest.c - the side that maps a peer's memory and copies.
  *
- * Owns: the UNIX connection, both pages, and a table of the peer's regions, mapped when first used. `lock` guards the
- * table and the socket; a copy holds a reference on its mapping and no lock. The loop watches the socket for its end
- * only: that is how the peer's death is learnt.
+ * Owns: the UNIX connection, both pages, and a table of the peer's regions. `lock` guards the table, and is never held
+ * while something waits: a copy from mapped memory needs nothing else, and holds a reference on its mapping. Memory is
+ * mapped before the first copy, by shm_guest_reach alone: one thread at a time is `asking`, which means that the socket
+ * and `owed` are its own. The loop watches the socket for its end only: that is how the peer's death is learnt.
  */
 #include "transports/shm/guest.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/ref.h"
-#include "base/status.h"
-#include "base/text.h"
 #include "os/fork.h"
 #include "os/memfd.h"
 #include "os/socket.h"
+#include "os/thread.h"
 #include "transports/guard.h"
+#include "transports/shm/enter.h"
 #include "transports/shm/page.h"
-#include "wire/message.h"
 
-#define ANSWER_TIME (2 * CLOCK_SECOND)
+#define MAP_TIME (200 * CLOCK_MILLISECOND) /* that a region's first use may wait */
 
-/* One region of the peer. Immutable but for its memory, which is mapped once, with the guest's lock held. */
+/* One region of the peer. Immutable but for its memory, which is mapped once, by who is asking. */
 struct mapping {
     struct ref ref;
     uint64_t key;
@@ -40,8 +37,8 @@ struct mapping {
     uint64_t memory_size;
     uint32_t access;
     uint32_t slot;
-    bool refused;    /* it can't be mapped: not asked again */
-    uint8_t *memory; /* the whole memfd; NULL until mapped */
+    atomic_bool refused;       /* it can't be mapped: not asked again */
+    _Atomic(uint8_t *) memory; /* the whole memfd; NULL until mapped */
 };
 
 struct shm_guest {
@@ -49,6 +46,10 @@ struct shm_guest {
     struct loop *loop;
     struct loop_watch watch;
     atomic_bool dead;
+    pthread_cond_t asked; /* `asking` has become false */
+    bool asking;          /* with the lock held */
+    struct mapping *owed; /* a reference: the answer for it hasn't come */
+    atomic_bool late;     /* and not for some time */
     const struct shm_page *page;
     struct shm_counters *counters;
     uint64_t seen;          /* page->changes when the table was made */
@@ -112,6 +113,11 @@ static void drop_table(struct shm_guest *guest) {
     guest->count = 0;
 }
 
+/* Is it the region that was read? One that is CLOSING may be open again: it keeps what is mapped. */
+static bool is_same(const struct mapping *mapping, uint64_t key) {
+    return mapping != NULL && mapping->key / SHM_STATES == key / SHM_STATES && key % SHM_STATES != SHM_FREE;
+}
+
 /* Makes the table anew if the peer's regions have changed. */
 static void refresh(struct shm_guest *guest) {
     uint64_t changes = atomic_load(&guest->page->changes);
@@ -126,8 +132,7 @@ static void refresh(struct shm_guest *guest) {
     for (uint32_t i = 0; i < SHM_SLOTS; i++) {
         struct mapping *mapping = guest->by_slot[i];
 
-        /* What is unchanged may be mapped already. */
-        if (mapping != NULL && mapping->key == atomic_load(&guest->page->slots[i].key))
+        if (is_same(mapping, atomic_load(&guest->page->slots[i].key)))
             ref_take(&mapping->ref);
         else
             mapping = read_slot(guest, i);
@@ -161,56 +166,95 @@ static struct mapping *find_region(const struct shm_guest *guest, uint64_t addre
     return guest->table[low - 1];
 }
 
-/* ---- The socket. With the lock held. ---- */
+/* The same with a reference. Takes the lock. */
+static struct mapping *take_region(struct shm_guest *guest, uint64_t address, uint64_t length, uint32_t access) {
+    struct mapping *mapping;
 
-/* Sends a packet and waits for the answer of the kind given. False with errno. */
-static bool ask(int fd, const struct shm_packet *packet, enum shm_kind kind, struct shm_packet *ret_answer, int *fds,
-                size_t capacity, size_t *ret_count) {
-    struct pollfd polled = {.fd = fd, .events = POLLIN};
-    uint64_t deadline = clock_after(clock_now(), ANSWER_TIME);
-    ptrdiff_t got = -1;
-
-    if (socket_send_fds(fd, packet, sizeof(*packet), NULL, 0) < 0)
-        return false;
-    while (got < 0) {
-        if (poll(&polled, 1, clock_poll_ms(deadline, clock_now(), -1)) == 0) {
-            errno = ETIMEDOUT;
-            return false;
-        }
-        got = socket_receive_fds(fd, ret_answer, sizeof(*ret_answer), fds, capacity, ret_count);
-        if (got < 0 && errno != EAGAIN && errno != EINTR)
-            return false;
-    }
-    if (got == (ptrdiff_t)sizeof(*ret_answer) && ret_answer->kind == (uint32_t)kind)
-        return true;
-    while (*ret_count > 0)
-        fork_close(fds[--*ret_count]);
-    errno = got == 0 ? ECONNRESET : EPROTO;
-    return false;
+    pthread_mutex_lock(&guest->lock);
+    refresh(guest);
+    mapping = find_region(guest, address, length, access);
+    if (mapping != NULL)
+        ref_take(&mapping->ref);
+    pthread_mutex_unlock(&guest->lock);
+    return mapping;
 }
 
-/* Maps the region's memory, if it isn't. */
-static bool map(struct shm_guest *guest, struct mapping *mapping) {
-    struct shm_packet packet = {.kind = SHM_MAP, .slot = mapping->slot, .key = mapping->key}, answer;
+static bool is_open(const struct shm_guest *guest, const struct mapping *mapping) {
+    return atomic_load(&guest->page->slots[mapping->slot].key) == mapping->key;
+}
+
+/* ---- Mapping ---- */
+
+/* Becomes the one who is asking; false if others are until `deadline`. */
+static bool begin_asking(struct shm_guest *guest, uint64_t deadline) {
+    bool mine;
+
+    pthread_mutex_lock(&guest->lock);
+    while (guest->asking && thread_cond_wait(&guest->asked, &guest->lock, deadline) == 0)
+        continue;
+    mine = !guest->asking;
+    guest->asking = true;
+    pthread_mutex_unlock(&guest->lock);
+    return mine;
+}
+
+static void end_asking(struct shm_guest *guest) {
+    pthread_mutex_lock(&guest->lock);
+    guest->asking = false;
+    pthread_cond_broadcast(&guest->asked);
+    pthread_mutex_unlock(&guest->lock);
+}
+
+/* Takes the answer that is owed, if it comes by `deadline`. */
+static void take_answer(struct shm_guest *guest, uint64_t deadline) {
+    struct mapping *mapping = guest->owed;
+    struct shm_packet answer;
     size_t count = 0;
     void *memory;
     int fd;
 
-    if (mapping->memory != NULL || mapping->refused)
-        return mapping->memory != NULL;
-    if (!ask(guest->watch.fd, &packet, SHM_MAPPED, &answer, &fd, 1, &count)) {
-        /* The answer may still come: this socket can't be understood any more. */
-        atomic_store(&guest->dead, true);
-        return false;
+    if (!shm_receive(guest->watch.fd, SHM_MAPPED, deadline, &answer, &fd, 1, &count)) {
+        atomic_store(errno == ETIMEDOUT ? &guest->late : &guest->dead, true);
+        return;
     }
     if (answer.status == MC_OK && answer.key == mapping->key && count == 1 &&
         memfd_map(fd, 0, mapping->memory_size, (mapping->access & MC_REMOTE_WRITE) != 0, &memory) == 0)
-        mapping->memory = memory;
+        atomic_store(&mapping->memory, memory);
     else if (answer.status != MC_ERR_NOT_REGISTERED) /* which may be for a moment: an unregistration that fails */
-        mapping->refused = true;
+        atomic_store(&mapping->refused, true);
     if (count == 1)
         fork_close(fd);
-    return mapping->memory != NULL;
+    guest->owed = NULL;
+    ref_drop(&mapping->ref);
+    atomic_store(&guest->late, false);
+}
+
+static void ask(struct shm_guest *guest, struct mapping *mapping, uint64_t deadline) {
+    struct shm_packet packet = {.kind = SHM_MAP, .slot = mapping->slot, .key = mapping->key};
+
+    if (socket_send_fds(guest->watch.fd, &packet, sizeof(packet), NULL, 0) < 0) {
+        atomic_store(&guest->dead, true);
+        return;
+    }
+    ref_take(&mapping->ref);
+    guest->owed = mapping;
+    take_answer(guest, deadline);
+}
+
+/* Maps the region's memory, if it isn't. A peer that is late is waited for once: until its answer has come nothing new
+ * is asked, and what is mapped is used as before. */
+static bool map(struct shm_guest *guest, struct mapping *mapping, uint64_t deadline) {
+    if (atomic_load(&mapping->memory) != NULL && !atomic_load(&guest->late))
+        return true;
+    if (!atomic_load(&mapping->refused) && begin_asking(guest, deadline)) {
+        if (guest->owed != NULL)
+            take_answer(guest, 0);
+        if (guest->owed == NULL && atomic_load(&mapping->memory) == NULL && !atomic_load(&mapping->refused) &&
+            !atomic_load(&guest->dead))
+            ask(guest, mapping, deadline);
+        end_asking(guest);
+    }
+    return atomic_load(&mapping->memory) != NULL;
 }
 
 /* ---- Copies ---- */
@@ -226,26 +270,19 @@ static void let_go(struct shm_guest *guest, struct hold *hold) {
     ref_drop(&hold->mapping->ref);
 }
 
-/* MC_OK; MC_ERR_NOT_REGISTERED if there is no such region any more (or never was). */
+/* MC_OK; MC_ERR_NOT_REGISTERED if there is no such region any more (or never was), or it isn't mapped. Never waits. */
 static int32_t hold(struct shm_guest *guest, uint64_t address, uint64_t length, uint32_t access,
                     struct hold *ret_hold) {
-    struct mapping *mapping;
-    bool mapped;
+    struct mapping *mapping = take_region(guest, address, length, access);
 
-    pthread_mutex_lock(&guest->lock);
-    refresh(guest);
-    mapping = find_region(guest, address, length, access);
-    mapped = mapping != NULL && map(guest, mapping);
-    if (mapped)
-        ref_take(&mapping->ref);
-    pthread_mutex_unlock(&guest->lock);
-    if (!mapped)
-        return atomic_load(&guest->dead) ? MC_ERR_CONNECTION_LOST : MC_ERR_NOT_REGISTERED;
+    if (mapping == NULL)
+        return MC_ERR_NOT_REGISTERED;
     ret_hold->mapping = mapping;
-    ret_hold->at = mapping->memory + mapping->memory_offset + (address - mapping->base);
     atomic_fetch_add(&guest->counters->copies[mapping->slot], 1);
-    if (atomic_load(&guest->page->slots[mapping->slot].key) == mapping->key)
+    if (is_open(guest, mapping) && atomic_load(&mapping->memory) != NULL) {
+        ret_hold->at = atomic_load(&mapping->memory) + mapping->memory_offset + (address - mapping->base);
         return MC_OK;
+    }
     let_go(guest, ret_hold);
     return MC_ERR_NOT_REGISTERED;
 }
@@ -270,23 +307,32 @@ static uint32_t right_for(const struct slice *slice) {
 }
 
 const char *shm_guest_trouble(struct shm_guest *guest) {
-    return atomic_load(&guest->dead) ? "the connection to the peer's UNIX socket has ended" : NULL;
+    if (atomic_load(&guest->dead))
+        return "the connection to the peer's UNIX socket has ended";
+    if (atomic_load(&guest->late))
+        return "the peer doesn't answer on its UNIX socket: regions that aren't mapped yet take another path";
+    return NULL;
+}
+
+/* Can a copy begin there? Maps what isn't mapped, and waits for that until `deadline`. */
+static bool reach(struct shm_guest *guest, uint64_t address, uint64_t length, uint32_t access, uint64_t deadline) {
+    struct mapping *mapping = take_region(guest, address, length, access);
+    bool reached;
+
+    if (mapping == NULL)
+        return false;
+    reached = is_open(guest, mapping) && map(guest, mapping, deadline);
+    ref_drop(&mapping->ref);
+    return reached;
 }
 
 bool shm_guest_reach(struct shm_guest *guest, const struct slice *slice) {
-    struct mapping *region, *guard = NULL;
-    bool reached;
+    uint64_t deadline = clock_after(clock_now(), MAP_TIME);
 
-    if (atomic_load(&guest->dead))
+    if (atomic_load(&guest->dead) || !reach(guest, slice->remote, slice->length, right_for(slice), deadline))
         return false;
-    pthread_mutex_lock(&guest->lock);
-    refresh(guest);
-    region = find_region(guest, slice->remote, slice->length, right_for(slice));
-    if (slice->guarded && slice->guard_address % sizeof(uint64_t) == 0)
-        guard = find_region(guest, slice->guard_address, sizeof(uint64_t), MC_REMOTE_READ);
-    reached = region != NULL && map(guest, region) && (!slice->guarded || (guard != NULL && map(guest, guard)));
-    pthread_mutex_unlock(&guest->lock);
-    return reached;
+    return !slice->guarded || (slice->guard_address % sizeof(uint64_t) == 0 &&
+                               reach(guest, slice->guard_address, sizeof(uint64_t), MC_REMOTE_READ, deadline));
 }
 
 int32_t shm_guest_step(struct shm_guest *guest, struct slice *slice) {
@@ -323,82 +369,27 @@ static void on_end(struct loop_watch *watch, uint32_t events) {
     loop_remove(guest->loop, watch);
 }
 
-static int32_t invite(struct channel *channel, char name[64], struct message_invitation *ret_invitation) {
-    uint8_t reply[512];
-    uint32_t length = 0;
-    int32_t status = channel_call(channel, MESSAGE_INVITE, NULL, 0, clock_after(clock_now(), ANSWER_TIME), reply,
-                                  sizeof(reply), &length);
-
-    if (status == MC_OK)
-        status = message_unpack_invitation(reply, length, ret_invitation);
-    if (status == MC_OK && (ret_invitation->name.length == 0 || ret_invitation->name.length > 63))
-        status = MC_ERR_PROTOCOL;
-    if (status != MC_OK)
-        return status;
-    memcpy(name, ret_invitation->name.data, ret_invitation->name.length);
-    name[ret_invitation->name.length] = '\0';
-    return MC_OK;
-}
-
-/* Shows the token at the UNIX socket, and takes the two pages. */
-static bool enter(struct shm_guest *guest, const struct message_invitation *invitation,
-                  char reason[TRANSPORT_REASON_MAX]) {
-    struct shm_packet hello = {.kind = SHM_HELLO}, welcome;
-    void *page = NULL, *counters = NULL;
-    uint32_t user;
-    size_t count = 0;
-    int fds[2];
-    bool good;
-
-    memcpy(hello.token, invitation->token.bytes, 16);
-    if (socket_peer_user(guest->watch.fd, &user) != 0 || user != geteuid()) {
-        text_copy(reason, TRANSPORT_REASON_MAX, "the peer runs as another user");
-        return false;
-    }
-    if (!ask(guest->watch.fd, &hello, SHM_WELCOME, &welcome, fds, 2, &count)) {
-        snprintf(reason, TRANSPORT_REASON_MAX, "the peer's UNIX socket doesn't answer: %s", strerror(errno));
-        return false;
-    }
-    good = welcome.status == MC_OK && memcmp(welcome.token, invitation->answer.bytes, 16) == 0 && count == 2 &&
-           memfd_map(fds[0], 0, memfd_round(sizeof(struct shm_page)), false, &page) == 0 &&
-           memfd_map(fds[1], 0, memfd_round(sizeof(struct shm_counters)), true, &counters) == 0;
-    guest->page = page;
-    guest->counters = counters;
-    while (count > 0)
-        fork_close(fds[--count]);
-    if (!good || guest->page->magic != SHM_MAGIC) {
-        text_copy(reason, TRANSPORT_REASON_MAX, "the peer's answer on the UNIX socket is not the one it announced");
-        return false;
-    }
-    return true;
-}
-
 int32_t shm_guest_open(const struct transport_host *host, struct channel *channel, struct shm_guest **ret_guest,
                        char reason[TRANSPORT_REASON_MAX]) {
-    struct message_invitation invitation;
-    struct shm_guest *guest;
-    char name[64];
-    int32_t status = invite(channel, name, &invitation);
+    struct shm_guest *guest = calloc(1, sizeof(*guest));
+    struct shm_entry entry;
+    int32_t status;
 
-    if (status != MC_OK) {
-        snprintf(reason, TRANSPORT_REASON_MAX, "the peer gives no invitation: %s", status_text(status));
-        return MC_ERR_NOT_SUPPORTED;
-    }
-    guest = calloc(1, sizeof(*guest));
     if (guest == NULL)
         return MC_ERR_NO_MEMORY;
-    pthread_mutex_init(&guest->lock, NULL);
-    guest->loop = host->loop;
-    guest->watch.ready = on_end;
-    guest->watch.fd = socket_unix_connect(name);
-    if (guest->watch.fd < 0) {
-        text_copy(reason, TRANSPORT_REASON_MAX, "the peer is on another host, or in another network namespace");
-        status = MC_ERR_NOT_SUPPORTED;
-    } else if (!enter(guest, &invitation, reason)) {
-        status = MC_ERR_NOT_SUPPORTED;
-    } else {
-        status = loop_add(guest->loop, &guest->watch, EPOLLRDHUP);
+    status = shm_enter(host, channel, &entry, reason);
+    if (status != MC_OK) {
+        free(guest);
+        return status;
     }
+    pthread_mutex_init(&guest->lock, NULL);
+    thread_cond_init(&guest->asked);
+    guest->loop = host->loop;
+    guest->page = entry.page;
+    guest->counters = entry.counters;
+    guest->watch.ready = on_end;
+    guest->watch.fd = entry.fd;
+    status = loop_add(guest->loop, &guest->watch, EPOLLRDHUP);
     if (status != MC_OK) {
         shm_guest_close(guest);
         return status;
@@ -410,11 +401,12 @@ int32_t shm_guest_open(const struct transport_host *host, struct channel *channe
 void shm_guest_close(struct shm_guest *guest) {
     loop_remove_sync(guest->loop, &guest->watch);
     drop_table(guest);
-    if (guest->page != NULL)
-        memfd_unmap((void *)(uintptr_t)guest->page, memfd_round(sizeof(*guest->page)));
-    if (guest->counters != NULL)
-        memfd_unmap(guest->counters, memfd_round(sizeof(*guest->counters)));
+    if (guest->owed != NULL)
+        ref_drop(&guest->owed->ref);
+    memfd_unmap((void *)(uintptr_t)guest->page, memfd_round(sizeof(*guest->page)));
+    memfd_unmap(guest->counters, memfd_round(sizeof(*guest->counters)));
     socket_close(guest->watch.fd);
+    pthread_cond_destroy(&guest->asked);
     pthread_mutex_destroy(&guest->lock);
     free(guest);
 }

@@ -1,8 +1,11 @@
 /* transports/shm/host.c - the side whose memory is mapped.
  *
- * Owns: the region page, the listener, one counter page per guest. `lock` guards the slots' bookkeeping, the
- * invitations and the list of guests; sockets are used on the loop's thread only. A guest's socket is closed by the
- * kernel after its last thread has ended, so the end of the stream proves that its copies have ended too.
+ * Owns: the region page, the listener, one counter page per guest. `lock` guards the slots' bookkeeping and the list of
+ * guests; invitations and sockets are used on the loop's thread only. A guest's socket is closed by the kernel after its
+ * last thread has ended, so the end of the stream proves that its copies have ended too.
+ *
+ * Invariant: nothing that a guest sends makes the loop wait. Closing a descriptor may (a socket that lingers), so none
+ * is taken from guests: the kernel refuses to pass them (Linux 6.16), or drops them before this process has them.
  */
 #include "transports/shm/host.h"
 
@@ -12,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,26 +24,25 @@
 #include "os/fork.h"
 #include "os/memfd.h"
 #include "os/socket.h"
+#include "transports/shm/invitations.h"
 #include "transports/shm/page.h"
 #include "wire/message.h"
 
-#define INVITATIONS 64u
-#define INVITATION_TIME (10 * CLOCK_SECOND)
 #define GUESTS_MAX 1024u
 #define NAME_MAX_LENGTH 64u
+#define BACKLOG 4096 /* which the kernel cuts to what it allows */
+#define ACCEPTS_AT_ONCE 64
+#define PAUSE_WITHOUT_DESCRIPTORS (100 * CLOCK_MILLISECOND)
 
-struct invitation {
-    uint8_t token[16];
-    uint8_t answer[16];
-    uint64_t ends; /* 0: not given, or used */
-};
+#if !defined(SO_PASSRIGHTS) && defined(SO_ZEROCOPY) && SO_ZEROCOPY == 60 /* where the generic numbers are used */
+#define SO_PASSRIGHTS 83
+#endif
 
 struct guest {
     struct list node;
     struct shm_host *host;
     struct loop_watch watch;
-    struct loop_timer timer; /* to say HELLO */
-    int counters_fd;
+    struct loop_timer timer;       /* to say HELLO */
     struct shm_counters *counters; /* NULL before HELLO */
 };
 
@@ -53,9 +56,9 @@ struct shm_host {
     struct region *regions[SHM_SLOTS]; /* published, by slot */
     uint32_t next_slot;                /* where the search for a free one begins */
     struct loop_watch listener;
+    struct loop_timer pause; /* of the listener, while descriptors are short */
     char name[NAME_MAX_LENGTH];
-    struct invitation invitations[INVITATIONS];
-    uint32_t next_invitation;
+    struct shm_invitations invitations;
     struct list guests;
     uint32_t guest_count;
 };
@@ -150,6 +153,43 @@ int32_t shm_host_withdraw(struct shm_host *shm, struct region *region, uint64_t 
 
 /* ---- Guests: on the loop's thread ---- */
 
+static void refuse_descriptors(int fd) {
+#ifdef SO_PASSRIGHTS
+    int off = 0;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)); /* an older kernel doesn't know it */
+#else
+    (void)fd;
+#endif
+}
+
+/* One packet, without descriptors: bytes, or -1 with errno (EPROTO: some came, or the packet was longer). No buffer for
+ * them, so the kernel closes them itself. */
+static ssize_t receive(int fd, struct shm_packet *ret_packet) {
+    struct iovec part = {.iov_base = ret_packet, .iov_len = sizeof(*ret_packet)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    ssize_t got;
+
+    do
+        got = recvmsg(fd, &message, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    if (got >= 0 && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+        errno = EPROTO;
+        return -1;
+    }
+    return got;
+}
+
+/* Closes a guest's socket. In its queue there may be descriptors whose closing waits, which must not happen with forks
+ * paused; a child that is forked in between has a socket that is shut down. */
+static void show_out(int fd) {
+    if (fd < 0)
+        return;
+    (void)shutdown(fd, SHUT_RDWR);
+    fork_forget(fd);
+    (void)close(fd);
+}
+
 static void guest_end(struct guest *guest) {
     struct shm_host *shm = guest->host;
 
@@ -161,54 +201,31 @@ static void guest_end(struct guest *guest) {
     pthread_mutex_unlock(&shm->lock);
     if (guest->counters != NULL)
         memfd_unmap(guest->counters, memfd_round(sizeof(*guest->counters)));
-    fork_close(guest->counters_fd);
-    socket_close(guest->watch.fd);
+    show_out(guest->watch.fd);
     free(guest);
 }
 
-/* Uses the invitation up. False if there is none with that token. */
-static bool redeem(struct shm_host *shm, const uint8_t token[16], uint8_t ret_answer[16]) {
-    uint64_t now = clock_now();
-    bool found = false;
-
-    pthread_mutex_lock(&shm->lock);
-    for (uint32_t i = 0; i < INVITATIONS && !found; i++) {
-        struct invitation *invitation = &shm->invitations[i];
-
-        if (invitation->ends > now && memcmp(invitation->token, token, 16) == 0) {
-            memcpy(ret_answer, invitation->answer, 16);
-            memset(invitation, 0, sizeof(*invitation));
-            found = true;
-        }
-    }
-    pthread_mutex_unlock(&shm->lock);
-    return found;
-}
-
-/* HELLO: checks user and token, makes the guest's counters, sends both pages. */
+/* HELLO: checks the token, makes the guest's counters, sends both pages. */
 static bool welcome(struct guest *guest, const struct shm_packet *hello) {
     struct shm_host *shm = guest->host;
     struct shm_packet reply = {.kind = SHM_WELCOME};
+    int fds[2] = {shm->page_fd_read_only, -1};
     void *counters;
-    uint32_t user;
-    int fds[2];
+    bool sent;
 
-    if (socket_peer_user(guest->watch.fd, &user) != 0 || !redeem(shm, hello->token, reply.token))
+    if (!shm_invitations_redeem(&shm->invitations, hello->token, clock_now(), reply.token))
         return false;
-    if (user != geteuid())
-        reply.status = MC_ERR_ACCESS_DENIED;
-    else if (memfd_make("mooncake-copies", memfd_round(sizeof(struct shm_counters)), &guest->counters_fd, &counters) !=
-             0)
+    if (memfd_make("mooncake-copies", memfd_round(sizeof(struct shm_counters)), &fds[1], &counters) != 0) {
         reply.status = MC_ERR_NO_MEMORY;
-    if (reply.status != MC_OK)
         return socket_send_fds(guest->watch.fd, &reply, sizeof(reply), NULL, 0) > 0;
+    }
     pthread_mutex_lock(&shm->lock);
     guest->counters = counters;
     pthread_mutex_unlock(&shm->lock);
     loop_timer_cancel_sync(shm->host->loop, &guest->timer);
-    fds[0] = shm->page_fd_read_only;
-    fds[1] = guest->counters_fd;
-    return socket_send_fds(guest->watch.fd, &reply, sizeof(reply), fds, 2) > 0;
+    sent = socket_send_fds(guest->watch.fd, &reply, sizeof(reply), fds, 2) > 0;
+    fork_close(fds[1]);
+    return sent;
 }
 
 /* MAP: sends the descriptor of the slot's memory, read-only unless peers may write there. */
@@ -240,16 +257,15 @@ static bool give_memory(struct guest *guest, const struct shm_packet *ask) {
 static void guest_ready(struct loop_watch *watch, uint32_t events) {
     struct guest *guest = list_entry(watch, struct guest, watch);
     struct shm_packet packet;
-    size_t descriptors;
-    ptrdiff_t got = socket_receive_fds(watch->fd, &packet, sizeof(packet), NULL, 0, &descriptors);
+    ssize_t got = receive(watch->fd, &packet);
     bool good = false;
 
     (void)events;
     if (got < 0 && errno == EAGAIN)
         return;
-    if (got == (ptrdiff_t)sizeof(packet) && packet.kind == SHM_HELLO && guest->counters == NULL)
+    if (got == (ssize_t)sizeof(packet) && packet.kind == SHM_HELLO && guest->counters == NULL)
         good = welcome(guest, &packet);
-    else if (got == (ptrdiff_t)sizeof(packet) && packet.kind == SHM_MAP && guest->counters != NULL)
+    else if (got == (ssize_t)sizeof(packet) && packet.kind == SHM_MAP && guest->counters != NULL)
         good = give_memory(guest, &packet);
     if (!good)
         guest_end(guest);
@@ -260,31 +276,57 @@ static void guest_late(struct loop_timer *timer, uint64_t now) {
     guest_end(list_entry(timer, struct guest, timer));
 }
 
-static void accept_guest(struct loop_watch *watch, uint32_t events) {
-    struct shm_host *shm = list_entry(watch, struct shm_host, listener);
-    int fd = socket_accept(watch->fd);
-    struct guest *guest = fd >= 0 && shm->guest_count < GUESTS_MAX ? calloc(1, sizeof(*guest)) : NULL;
+/* Begins to wait for HELLO. A process of another user, which the kernel names, is nobody's guest: none of its packets
+ * is read. */
+static void admit(struct shm_host *shm, int fd) {
+    struct guest *guest = NULL;
+    uint32_t user;
 
-    (void)events;
+    if (socket_peer_user(fd, &user) == 0 && user == geteuid() && shm->guest_count < GUESTS_MAX)
+        guest = calloc(1, sizeof(*guest));
     if (guest == NULL) {
-        socket_close(fd);
+        show_out(fd);
         return;
     }
+    refuse_descriptors(fd);
     guest->host = shm;
-    guest->counters_fd = -1;
     guest->watch.fd = fd;
     guest->watch.ready = guest_ready;
     loop_timer_init(&guest->timer, guest_late);
     if (loop_add(shm->host->loop, &guest->watch, EPOLLIN) != MC_OK) {
-        socket_close(fd);
+        show_out(fd);
         free(guest);
         return;
     }
-    loop_timer_set(shm->host->loop, &guest->timer, clock_after(clock_now(), INVITATION_TIME));
+    loop_timer_set(shm->host->loop, &guest->timer, clock_after(clock_now(), SHM_INVITATION_TIME));
     pthread_mutex_lock(&shm->lock);
     list_append(&shm->guests, &guest->node);
     shm->guest_count++;
     pthread_mutex_unlock(&shm->lock);
+}
+
+static void accept_guests(struct loop_watch *watch, uint32_t events) {
+    struct shm_host *shm = list_entry(watch, struct shm_host, listener);
+
+    (void)events;
+    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+        int fd = socket_accept(watch->fd);
+
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+            loop_change(shm->host->loop, watch, 0);
+            loop_timer_set(shm->host->loop, &shm->pause, clock_after(clock_now(), PAUSE_WITHOUT_DESCRIPTORS));
+        }
+        if (fd < 0)
+            return;
+        admit(shm, fd);
+    }
+}
+
+static void accept_again(struct loop_timer *timer, uint64_t now) {
+    struct shm_host *shm = list_entry(timer, struct shm_host, pause);
+
+    (void)now;
+    loop_change(shm->host->loop, &shm->listener, EPOLLIN);
 }
 
 /* ---- Invitations ---- */
@@ -296,24 +338,21 @@ static void begin_invite(struct exchange *exchange) {
 static int32_t serve_invite(struct exchange *exchange) {
     struct shm_host *shm = exchange->service->context;
     struct message_invitation message = {.name = {(const uint8_t *)shm->name, (uint32_t)strlen(shm->name)}};
-    struct invitation *invitation;
     uint8_t *body;
+    int32_t status;
     int64_t size;
 
-    if (auth_random(&message.token, sizeof(message.token)) != MC_OK ||
-        auth_random(&message.answer, sizeof(message.answer)) != MC_OK)
-        return MC_ERR_SYSTEM;
+    if (shm->guest_count >= GUESTS_MAX)
+        return MC_ERR_BUSY;
+    status = shm_invitations_give(&shm->invitations, exchange->client, clock_now(), message.token.bytes,
+                                  message.answer.bytes);
+    if (status != MC_OK)
+        return status;
     size = message_pack_invitation(&message, NULL, 0);
     body = size > 0 ? exchange_reply_body(exchange, (uint32_t)size) : NULL;
     if (body == NULL)
         return MC_ERR_NO_MEMORY;
     message_pack_invitation(&message, body, (size_t)size);
-    pthread_mutex_lock(&shm->lock);
-    invitation = &shm->invitations[shm->next_invitation++ % INVITATIONS];
-    memcpy(invitation->token, message.token.bytes, 16);
-    memcpy(invitation->answer, message.answer.bytes, 16);
-    invitation->ends = clock_after(clock_now(), INVITATION_TIME);
-    pthread_mutex_unlock(&shm->lock);
     return MC_OK;
 }
 
@@ -330,12 +369,13 @@ static int32_t listen_for_guests(struct shm_host *shm, char reason[TRANSPORT_REA
     }
     for (size_t i = 0; i < sizeof(random); i++)
         used += snprintf(shm->name + used, sizeof(shm->name) - (size_t)used, "%02x", random[i]);
-    fd = socket_unix_listen(shm->name, 128);
+    fd = socket_unix_listen(shm->name, BACKLOG);
     if (fd < 0) {
         snprintf(reason, TRANSPORT_REASON_MAX, "no UNIX socket: %s", strerror(errno));
         return MC_ERR_NOT_SUPPORTED;
     }
-    shm->listener.ready = accept_guest;
+    refuse_descriptors(fd); /* also to connections that wait to be accepted */
+    shm->listener.ready = accept_guests;
     shm->listener.fd = fd;
     if (loop_add(shm->host->loop, &shm->listener, EPOLLIN) != MC_OK) {
         shm->listener.fd = socket_close(fd);
@@ -356,6 +396,7 @@ int32_t shm_host_open(const struct transport_host *host, struct shm_host **ret_s
     shm->page_fd = shm->page_fd_read_only = shm->listener.fd = -1;
     pthread_mutex_init(&shm->lock, NULL);
     list_init(&shm->guests);
+    loop_timer_init(&shm->pause, accept_again);
     if (memfd_make("mooncake-regions", memfd_round(sizeof(struct shm_page)), &shm->page_fd, &page) != 0) {
         snprintf(reason, TRANSPORT_REASON_MAX, "no memory that can be shared: %s", strerror(errno));
         status = MC_ERR_NOT_SUPPORTED;
@@ -388,8 +429,10 @@ int32_t shm_host_open(const struct transport_host *host, struct shm_host **ret_s
 void shm_host_stop(struct shm_host *shm) {
     struct list *node, *after;
 
+    loop_timer_cancel_sync(shm->host->loop, &shm->pause);
     loop_remove(shm->host->loop, &shm->listener);
-    shm->listener.fd = socket_close(shm->listener.fd);
+    show_out(shm->listener.fd);
+    shm->listener.fd = -1;
     list_each (node, after, &shm->guests)
         guest_end(list_entry(node, struct guest, node));
 }

@@ -23,6 +23,7 @@
 #include "os/memfd.h"
 #include "transports/shm/guest.h"
 #include "transports/shm/host.h"
+#include "transports/shm/invitations.h"
 #include "transports/shm/page.h"
 #include "wire/message.h"
 
@@ -66,7 +67,8 @@ static int open_world(void **state) {
     for (int i = 0; i < 2; i++) {
         assert_int_equal(loop_start(&world->loops[i]), MC_OK);
         memset(world->selves[i].incarnation, i + 1, 16);
-        world->hosts[i] = (struct transport_host){.loop = world->loops[i], .self = &world->selves[i]};
+        world->hosts[i] = (struct transport_host){
+            .loop = world->loops[i], .self = &world->selves[i], .connect_timeout = PEER_PATIENCE};
     }
     server_options =
         (struct server_options){.loop = world->loops[0], .self = &world->selves[0], .sessions = 10, .backlog = 10};
@@ -130,11 +132,12 @@ static bool reached(struct world *world, uint32_t opcode, uint64_t offset, uint6
     return shm_guest_reach(world->guest, &slice);
 }
 
-/* Steps to the end. */
+/* Steps to the end, whether it is reached or not. */
 static int32_t copy(struct shm_guest *guest, struct slice *slice, int *ret_steps) {
     int32_t status;
 
     *ret_steps = 0;
+    (void)shm_guest_reach(guest, slice); /* which is what maps */
     do {
         status = shm_guest_step(guest, slice);
         ++*ret_steps;
@@ -241,6 +244,16 @@ static void regions_beyond_the_pages_slots_are_left_to_others(void **state) {
     for (uint32_t i = 0; i < SHM_SLOTS; i++)
         assert_int_equal(shm_host_withdraw(world->shm, &regions[i], 0), MC_OK);
     free(regions);
+}
+
+static void a_copy_never_asks_for_memory_only_reach_does(void **state) {
+    struct world *world = *state;
+    uint8_t local[8];
+    struct slice slice = slice_at(world, MC_READ, 4096, local, 8);
+
+    assert_int_equal(shm_guest_step(world->guest, &slice), MC_ERR_NOT_REGISTERED);
+    assert_true(shm_guest_reach(world->guest, &slice));
+    assert_int_equal(shm_guest_step(world->guest, &slice), MC_OK);
 }
 
 /* ---- Guards ---- */
@@ -355,6 +368,46 @@ static void a_region_under_copy_is_busy_and_stays_for_everybody(void **state) {
     leave(&stranger);
 }
 
+struct withdrawal {
+    struct world *world;
+    int32_t status;
+};
+
+static void *withdraw_in_vain(void *context) {
+    struct withdrawal *withdrawal = context;
+    uint64_t deadline = clock_after(clock_now(), CLOCK_SECOND / 2);
+
+    withdrawal->status = shm_host_withdraw(withdrawal->world->shm, &withdrawal->world->region, deadline);
+    return NULL;
+}
+
+static void memory_stays_mapped_over_a_withdrawal_that_fails(void **state) {
+    struct world *world = *state;
+    struct withdrawal withdrawal = {.world = world};
+    struct stranger stranger = enter(world);
+    struct region other = region_of(world, 0, 4096, ALL);
+    uint8_t local[8];
+    struct slice slice = slice_at(world, MC_READ, 4096, local, 8);
+    pthread_t thread;
+    bool closing = false;
+
+    assert_true(shm_guest_reach(world->guest, &slice));
+    atomic_fetch_add(&stranger.counters->copies[world->region.page_slot], 1);
+    assert_int_equal(thread_start(&thread, "withdrawer", withdraw_in_vain, &withdrawal), 0);
+    while (!closing) {
+        slice.moved = 0;
+        closing = shm_guest_step(world->guest, &slice) == MC_ERR_NOT_REGISTERED;
+    }
+    shm_host_publish(world->shm, &other); /* so that the guest reads the slots now */
+    assert_false(shm_guest_reach(world->guest, &slice));
+    pthread_join(thread, NULL);
+    assert_int_equal(withdrawal.status, MC_ERR_BUSY);
+    assert_int_equal(shm_guest_step(world->guest, &slice), MC_OK);
+    atomic_fetch_sub(&stranger.counters->copies[world->region.page_slot], 1);
+    assert_int_equal(shm_host_withdraw(world->shm, &other, 0), MC_OK);
+    leave(&stranger);
+}
+
 static void a_guest_that_is_gone_holds_nothing(void **state) {
     struct world *world = *state;
     struct stranger stranger = enter(world);
@@ -401,6 +454,89 @@ static void a_token_is_good_once_and_an_invented_one_never(void **state) {
     memcpy(packet.token, invitation.token.bytes, 16);
     assert_shown_out(name, &packet, sizeof(packet));
     socket_close(fd);
+    leave(&stranger);
+}
+
+static void a_client_s_newer_invitation_replaces_its_older_one(void **state) {
+    struct world *world = *state;
+    struct shm_packet first = {.kind = SHM_HELLO};
+    struct stranger stranger;
+    char name[64];
+
+    memcpy(first.token, invitation_of(world, name).token.bytes, 16);
+    stranger = enter(world);
+    assert_shown_out(name, &first, sizeof(first));
+    leave(&stranger);
+}
+
+static void a_client_takes_nobody_else_s_place(void **state) {
+    static struct shm_invitations table;
+    uint8_t token[16], answer[16], shown[16], first[2][16];
+    uint64_t now = 7, later = now + SHM_INVITATION_TIME;
+    uint8_t client[16] = {0};
+
+    (void)state;
+    memset(&table, 0, sizeof(table));
+    assert_int_equal(shm_invitations_give(&table, client, now, first[0], first[1]), MC_OK);
+    for (uint32_t i = 1; i < SHM_INVITATIONS; i++) {
+        memcpy(client, &i, sizeof(i));
+        assert_int_equal(shm_invitations_give(&table, client, now, token, answer), MC_OK);
+    }
+    for (int i = 0; i < 5000; i++) /* one may ask as often as it likes */
+        assert_int_equal(shm_invitations_give(&table, client, now, token, answer), MC_OK);
+    client[15] = 1;
+    assert_int_equal(shm_invitations_give(&table, client, now, token, answer), MC_ERR_TOO_MANY);
+    assert_true(shm_invitations_redeem(&table, first[0], later - 1, shown));
+    assert_memory_equal(shown, first[1], 16);
+    assert_false(shm_invitations_redeem(&table, first[0], later - 1, shown));
+    assert_int_equal(shm_invitations_give(&table, client, now, token, answer), MC_OK);
+    assert_false(shm_invitations_redeem(&table, token, later, shown));
+    client[15] = 2;
+    assert_int_equal(shm_invitations_give(&table, client, later, token, answer), MC_OK);
+}
+
+/* ---- Descriptors from guests ---- */
+
+/* Makes the host's sockets take descriptors, as they do on a kernel that can't refuse them. */
+static void let_descriptors_pass(void) {
+    int on = 1;
+
+    for (int fd = 0; fd < 1024; fd++)
+        setsockopt(fd, SOL_SOCKET, 83, &on, sizeof(on)); /* SO_PASSRIGHTS */
+}
+
+static void a_descriptor_from_a_guest_is_its_end_and_is_not_kept(void **state) {
+    struct stranger stranger = enter(*state);
+    struct shm_packet packet = {.kind = SHM_MAP};
+    int ends[2];
+    char byte;
+
+    assert_int_equal(pipe(ends), 0);
+    let_descriptors_pass();
+    assert_true(socket_send_fds(stranger.fd, &packet, sizeof(packet), &ends[1], 1) > 0);
+    close(ends[1]);
+    assert_true(peer_ended(stranger.fd));
+    assert_int_equal(read(ends[0], &byte, 1), 0);
+    close(ends[0]);
+    leave(&stranger);
+}
+
+static void where_the_kernel_can_it_refuses_to_pass_descriptors(void **state) {
+    struct world *world = *state;
+    struct stranger stranger = enter(world);
+    struct shm_packet packet = {.kind = SHM_MAP};
+    char name[64];
+    int fd, on;
+
+    if (getsockopt(stranger.fd, SOL_SOCKET, 83, &on, &(socklen_t){sizeof(on)}) == 0) {
+        assert_int_equal(socket_send_fds(stranger.fd, &packet, sizeof(packet), &stranger.page_fd, 1), -1);
+        assert_int_equal(errno, EPERM);
+        invitation_of(world, name);
+        fd = stranger_connect(name);
+        assert_int_equal(socket_send_fds(fd, &packet, sizeof(packet), &stranger.page_fd, 1), -1);
+        assert_int_equal(errno, EPERM);
+        socket_close(fd);
+    }
     leave(&stranger);
 }
 
@@ -519,11 +655,17 @@ int main(void) {
         test_of(a_guest_has_the_rights_that_the_region_has),
         test_of(a_withdrawn_region_is_gone_and_one_published_again_is_there),
         test_of(regions_beyond_the_pages_slots_are_left_to_others),
+        test_of(a_copy_never_asks_for_memory_only_reach_does),
         test_of(a_guard_is_compared_before_and_after),
         test_of(a_region_under_copy_is_busy_and_stays_for_everybody),
+        test_of(memory_stays_mapped_over_a_withdrawal_that_fails),
         test_of(a_guest_that_is_gone_holds_nothing),
         test_of(a_guest_cannot_write_the_region_page),
         test_of(a_token_is_good_once_and_an_invented_one_never),
+        test_of(a_client_s_newer_invitation_replaces_its_older_one),
+        cmocka_unit_test(a_client_takes_nobody_else_s_place),
+        test_of(a_descriptor_from_a_guest_is_its_end_and_is_not_kept),
+        test_of(where_the_kernel_can_it_refuses_to_pass_descriptors),
         test_of(packets_out_of_turn_are_the_end),
         test_of(a_slot_is_given_only_by_its_key_of_now),
         test_of(a_guest_learns_that_its_host_has_stopped),
