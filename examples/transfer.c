@@ -1,6 +1,7 @@
 /* transfer.c - moves a buffer into another process.
  *
- *   gcc transfer.c -o transfer $(pkg-config --cflags --libs mooncake)
+ *   gcc transfer.c -o transfer $(pkg-config --cflags --libs mooncake)   (not installed for good: see the README for
+ *                                       PKG_CONFIG_PATH and -Wl,-rpath)
  *   ./transfer serve                    lends a buffer, prints ADDRESS REMOTE, and waits
  *   ./transfer write ADDRESS REMOTE     in another terminal: fills it
  */

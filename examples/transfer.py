@@ -2,6 +2,8 @@
 
 python transfer.py serve                    lends a buffer, prints ADDRESS REMOTE, and waits
 python transfer.py write ADDRESS REMOTE     in another terminal: fills it
+
+After `make build`, `python` is build/venv/bin/python.
 """
 
 import sys
@@ -27,8 +29,8 @@ def write(address: str, remote: int) -> None:
         memory.view[:17] = b"hello from Python"
         with engine.connect(address) as peer:
             peer.write(memory, remote)
-            peer.notify("written", str(SIZE))
             print("paths:", [path["transport"] for path in peer.explain() if path["usable"]])
+            peer.notify("written", str(SIZE))
 
 
 try:

@@ -3,6 +3,9 @@
 python transfer_ctypes.py serve                    lends a buffer, prints ADDRESS REMOTE, and waits
 python transfer_ctypes.py write ADDRESS REMOTE     in another terminal: fills it
 
+The library is looked for as every shared library is; after `make build` without installing it for good, set
+LD_LIBRARY_PATH=build/venv/lib.
+
 What any language with a foreign function interface does: open libmooncake.so.1, check the interface version, declare
 the functions that are used, and turn negative statuses into errors. From Python, prefer the package `mooncake`.
 """

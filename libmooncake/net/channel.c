@@ -165,8 +165,9 @@ int32_t channel_greet(struct channel *channel, struct mc_error *error) {
     uint64_t deadline = clock_after(clock_now(), channel->target.connect_timeout);
     int32_t status = channel_call(channel, MESSAGE_PING, NULL, 0, deadline, NULL, 0, NULL);
 
-    if (status == MC_ERR_TIMEOUT)
-        status = MC_ERR_UNREACHABLE;
+    if (status == MC_ERR_TIMEOUT || (status == MC_ERR_UNREACHABLE && clock_now() >= deadline))
+        return status_set(error, MC_ERR_UNREACHABLE, 0, "%s: no answer within %llu ms", channel->address,
+                          channel->target.connect_timeout / CLOCK_MILLISECOND);
     if (status != MC_OK)
         status_set(error, status, 0, "%s: %s", channel->address, status_text(status));
     return status;

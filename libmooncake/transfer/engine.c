@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "os/event.h"
 #include "os/thread.h"
@@ -304,6 +305,7 @@ int32_t engine_open(const struct mc_engine_options *options, struct engine **ret
         ref_drop(&engine->object.ref);
         return status;
     }
+    log_debug("engine at %s", engine->address);
     *ret_engine = engine;
     return MC_OK;
 }

@@ -131,7 +131,7 @@ int32_t request_prepare(struct request *request, const struct mc_request *wanted
         return status;
     status = object_acquire(wanted->peer, OBJECT_PEER, &object);
     if (status != MC_OK)
-        return status_set(error, status, 0, "request %zu: no such peer", index);
+        return status_set(error, status, 0, "request %zu: the peer was closed, or never opened", index);
     request->peer = peer_of(object);
     if (request->peer->engine != engine)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: the peer is another engine's", index);
@@ -207,8 +207,11 @@ void request_status(const struct request *request, struct mc_request_status *ret
 
 void request_explain(const struct request *request, size_t index, struct mc_error *error) {
     int32_t status = atomic_load(&request->status);
+    const char *why = status_text(status);
 
+    if (status == MC_ERR_NOT_REGISTERED)
+        why = "the peer has not registered this range";
     status_set(error, status, 0, "request %zu, %s of %" PRIu64 " bytes at 0x%" PRIx64 " of %s by %s: %s", index,
                request->wanted.opcode == MC_READ ? "READ" : "WRITE", request->wanted.length, request->wanted.remote,
-               request->peer->address, request->link->ops->name, status_text(status));
+               request->peer->address, request->link->ops->name, why);
 }

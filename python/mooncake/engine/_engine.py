@@ -23,6 +23,10 @@ class Access(IntFlag):
     BOTH = 3
 
 
+def _bytes(value: Union[str, bytes]) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(memoryview(value))
+
+
 class Notification(NamedTuple):
     """A received message: sender is the "host:port" of the engine that sent it."""
 
@@ -146,8 +150,7 @@ class Peer:
     ) -> None:
         """Delivers a message into the peer's queue and waits until it is there. Writes that completed before are
         visible to whoever receives it. timeout as in read(). errors.TooLarge, errors.QueueFull, errors.Timeout."""
-        name = name.encode() if isinstance(name, str) else bytes(name)
-        message = message.encode() if isinstance(message, str) else bytes(message)
+        name, message = _bytes(name), _bytes(message)
         error = new_error()
         status = lib.mc_peer_notify(self.id, name, len(name), message, len(message), deadline(timeout), error)
         check(status, error)
