@@ -9,6 +9,7 @@ import fcntl
 import mmap
 import os
 import re
+import resource
 import socket
 import struct
 import time
@@ -251,6 +252,25 @@ def test_a_guest_costs_the_host_its_two_sockets_and_no_more(target: Actor) -> No
         guest.enter()
         guest.map(0, 0)
         assert len(target.descriptors()) == before + 2
+
+
+def test_a_host_without_descriptors_rests_and_lets_guests_in_when_it_has_some_again(target: Actor) -> None:
+    limits = resource.prlimit(target.pid, resource.RLIMIT_NOFILE)
+    with invited(target) as guest:
+        guest.close()
+        resource.prlimit(target.pid, resource.RLIMIT_NOFILE, (max(target.descriptors()) + 1, limits[1]))
+        sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(10)]
+        for one in sockets:
+            one.connect(b"\0" + guest.name)
+        before = target.ticks()
+        time.sleep(1)
+        assert target.ticks() - before < 20
+        resource.prlimit(target.pid, resource.RLIMIT_NOFILE, limits)
+        guest.socket = sockets.pop()
+        guest.socket.settimeout(5)
+        guest.enter()
+        for one in sockets:
+            one.close()
 
 
 BAD_PACKETS = {
