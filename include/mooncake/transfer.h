@@ -21,8 +21,8 @@
 struct mc_engine_options {
     uint32_t struct_size;
     uint32_t flags;              /* MC_ENGINE_*; unknown bits are refused */
-    const char *listen;          /* "host:port", "[ipv6]:port"; port 0 or none: any free one. Default 127.0.0.1 */
-    const char *advertise;       /* the host that peers are told to use, default the one listened on */
+    const char *listen;          /* "host:port", "[ipv6]:port"; port 0 or none: any free one. MC_LISTEN, 127.0.0.1 */
+    const char *advertise;       /* the host that peers are told; default the one listened on. MC_TCP_BIND_ADDRESS */
     const char *protocol;        /* "tcp" or "shm" restricts the paths to it (and self); default: any. MC_PROTOCOL */
     const char *key_file;        /* file with the cluster key, 16 to 4096 bytes; default none. MC_KEY_FILE */
     uint64_t connect_timeout_ns; /* MC_CONNECT_TIMEOUT_MS, default 5 s */
@@ -66,7 +66,8 @@ MC_API int32_t mc_memory_free(uint64_t memory);
 
 /* Registers [address, address + length) with a location ("*", "cpu:N"; NULL is "*") and access rights (MC_REMOTE_*).
  * Registering the same range again with the same location and rights adds a count; any other overlap is
- * MC_ERR_OVERLAP and changes nothing. MC_ERR_INVALID_ARGUMENT: NULL, length 0, wrap-around, not mapped. */
+ * MC_ERR_OVERLAP and changes nothing. MC_ERR_INVALID_ARGUMENT: NULL, length 0, wrap-around, not mapped;
+ * MC_ERR_NOT_SUPPORTED: another location. The memory must stay mapped until it is unregistered. */
 MC_API int32_t mc_engine_register(mc_engine *engine, void *address, uint64_t length, const char *location,
                                   uint32_t access, struct mc_error *error);
 
@@ -78,7 +79,8 @@ MC_API int32_t mc_engine_unregister(mc_engine *engine, void *address, struct mc_
 /* ---- Peers ------------------------------------------------------------------------------------------------------ */
 
 /* Connects to the engine at `address` ("host:port") and stores a peer id, which stands for that incarnation for ever:
- * if the process there is restarted, requests answer MC_ERR_STALE_PEER. Waits at most the engine's connect timeout.
+ * if the process there is restarted, requests answer MC_ERR_STALE_PEER. Waits for the resolver, at most the engine's
+ * connect timeout for an answer, and at most as long again (2 s at most) for the way into a peer on the same host.
  * MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, MC_ERR_VERSION, MC_ERR_PROTOCOL. */
 MC_API int32_t mc_peer_open(mc_engine *engine, const char *address, uint64_t *ret_peer, struct mc_error *error);
 
