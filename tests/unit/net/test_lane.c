@@ -392,6 +392,74 @@ static void a_payload_in_the_reply_to_a_write_closes_the_connection(void **state
     assert_ends(&wish, MC_ERR_PROTOCOL);
 }
 
+#define LARGE (32u << 20)
+
+/* The peer reads the header of a large frame and answers it. The source is the caller's again when the request has
+ * ended: what the caller writes there is never sent. */
+static void answer_early(struct world *world, uint16_t type, uint32_t length, int32_t status) {
+    uint8_t header[FRAME_SIZE], part[4096], *source = malloc(length);
+    struct frame request;
+    struct wish wish;
+    size_t seen = 0;
+    ssize_t got;
+
+    assert_non_null(source);
+    memset(source, 0x11, length);
+    wish_init(&wish, type, length);
+    wish.request.frame.payload = length;
+    wish.request.payload = source;
+    submit(&world->lane, &wish, false);
+    assert_true(peer_receive(world->peer, header, sizeof(header)));
+    assert_int_equal(frame_unpack(header, &request), MC_OK);
+    assert_int_equal(request.payload, length);
+    reply(world, &request, status, NULL, 0);
+    assert_ends(&wish, MC_ERR_PROTOCOL);
+    assert_true(wish.request.begun);
+    memset(source, 0xdd, length);
+    while ((got = recv(world->peer, part, sizeof(part), 0)) > 0) {
+        for (ssize_t i = 0; i < got; i++)
+            assert_int_equal(part[i], 0x11);
+        seen += (size_t)got;
+    }
+    assert_true(got == 0 || errno == ECONNRESET);
+    assert_true(seen < length);
+    free(source);
+}
+
+/* So that less than a message fits between the two, whatever the kernel thinks. */
+static void narrow(struct world *world) {
+    int size = 4096;
+
+    assert_int_equal(setsockopt(world->peer, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
+    pthread_mutex_lock(&world->lane.lock);
+    assert_int_equal(setsockopt(world->lane.fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)), 0);
+    pthread_mutex_unlock(&world->lane.lock);
+}
+
+static void a_reply_before_the_whole_frame_has_come_closes_the_connection_and_frees_the_source(void **state) {
+    static const struct {
+        uint16_t type;
+        uint32_t length;
+    } frames[] = {{FRAME_WRITE, LARGE}, {FRAME_CALL + 2, 1u << 20}};
+
+    for (int i = 0; i < 4; i++) {
+        struct world *world;
+        struct wish wish;
+        struct frame request;
+
+        open_world(state);
+        world = *state;
+        submit_read(world, &wish, 0);
+        welcome(world, peer_one);
+        request = next_request(world);
+        reply(world, &request, MC_OK, NULL, 0);
+        assert_ends(&wish, MC_OK);
+        narrow(world);
+        answer_early(world, frames[i / 2].type, frames[i / 2].length, i % 2 == 0 ? MC_OK : MC_ERR_ACCESS_DENIED);
+        close_world(state);
+    }
+}
+
 /* ---- Two replies to a guarded READ; checksums ---- */
 
 static struct frame guarded_read(struct world *world, struct wish *wish) {
@@ -588,8 +656,6 @@ static void a_request_cancelled_while_its_payload_comes_is_not_touched_any_more(
         assert_int_equal(((uint8_t *)&wish)[i], 0xdd);
 }
 
-#define LARGE (32u << 20)
-
 /* Waits until some of the frame has left, and stops short of the rest, which the peer doesn't read. */
 static void await_half_sent(struct world *world, const struct wish *wish) {
     uint64_t deadline = clock_after(clock_now(), PEER_PATIENCE);
@@ -654,6 +720,93 @@ static void the_payload_of_a_cancelled_read_is_taken_though_nobody_asks_for_more
     reply(world, &request, MC_OK, bytes, LARGE);
     free(bytes);
     assert_alive(world);
+}
+
+/* ---- How much a peer is asked for at a time ---- */
+
+#define PART (1u << 20)
+#define WINDOW 16 /* parts */
+#define PARTS 64
+
+/* Many parts are asked for, of which the peer is told those within the window. */
+struct parts {
+    struct wish wishes[PARTS];
+    struct frame told[WINDOW];
+    uint8_t *bytes; /* where all of them go, and what the peer sends */
+};
+
+static void ask_for_parts(struct world *world, struct parts *parts) {
+    struct wish first;
+    struct frame request;
+    struct list requests;
+
+    submit_read(world, &first, 0);
+    welcome(world, peer_one);
+    request = next_request(world);
+    reply(world, &request, MC_OK, NULL, 0);
+    assert_ends(&first, MC_OK);
+    parts->bytes = calloc(2, PART);
+    assert_non_null(parts->bytes);
+    list_init(&requests);
+    for (int i = 0; i < PARTS; i++) {
+        wish_init(&parts->wishes[i], FRAME_READ, PART);
+        parts->wishes[i].request.reply = parts->bytes;
+        parts->wishes[i].request.reply_capacity = PART;
+        list_append(&requests, &parts->wishes[i].request.node);
+    }
+    lane_submit(&world->lane, &requests, false);
+    for (int i = 0; i < WINDOW; i++) {
+        parts->told[i] = next_request(world);
+        assert_int_equal(parts->told[i].length, PART);
+    }
+}
+
+static void assert_told_nothing(struct world *world) {
+    uint8_t byte;
+
+    assert_int_equal(recv(world->peer, &byte, 1, MSG_PEEK | MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+}
+
+static void a_peer_is_asked_for_at_most_the_window_and_for_more_as_it_answers(void **state) {
+    struct world *world = *state;
+    static struct parts parts;
+
+    ask_for_parts(world, &parts);
+    for (int i = 0; i < PARTS; i++) {
+        assert_told_nothing(world);
+        reply(world, &parts.told[i % WINDOW], MC_OK, parts.bytes + PART, PART);
+        assert_ends(&parts.wishes[i], MC_OK);
+        if (i + WINDOW < PARTS)
+            parts.told[i % WINDOW] = next_request(world);
+    }
+    assert_alive(world);
+    free(parts.bytes);
+}
+
+static void after_a_cancel_a_peer_sends_at_most_the_window_before_the_next_reply(void **state) {
+    struct world *world = *state;
+    static struct parts parts;
+    struct lane_request *requests[PARTS];
+    struct wish next;
+    struct frame request;
+
+    ask_for_parts(world, &parts);
+    for (int i = 0; i < PARTS; i++)
+        requests[i] = &parts.wishes[i].request;
+    lane_cancel(&world->lane, requests, PARTS, MC_ERR_CANCELLED);
+    for (int i = 0; i < PARTS; i++)
+        assert_ends(&parts.wishes[i], MC_ERR_CANCELLED);
+    submit_read(world, &next, 3);
+    assert_told_nothing(world); /* what was given up is still to come */
+    for (int i = 0; i < WINDOW; i++)
+        reply(world, &parts.told[i], MC_OK, parts.bytes + PART, PART);
+    request = next_request(world);
+    assert_int_equal(request.length, 3);
+    reply(world, &request, MC_OK, "abc", 3);
+    assert_ends(&next, MC_OK);
+    assert_told_nothing(world);
+    free(parts.bytes);
 }
 
 /* ---- Losing and finding the peer ---- */
@@ -788,6 +941,49 @@ static void the_next_address_is_tried_when_one_refuses(void **state) {
     reply(world, &(struct frame){.type = FRAME_READ, .id = next_request(world).id}, MC_OK, "ok", 2);
     assert_ends(&wish, MC_OK);
     socket_close(closed);
+}
+
+/* A listener whose queue is full, so that further connections are never answered, and what fills it. */
+struct black_hole {
+    int listener;
+    int fillers[8];
+};
+
+static void black_hole_open(struct black_hole *hole, struct address *ret_address) {
+    struct address any = peer_loopback();
+
+    hole->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(hole->listener, (struct sockaddr *)&any.storage, any.length), 0);
+    assert_int_equal(listen(hole->listener, 0), 0);
+    ret_address->length = sizeof(ret_address->storage);
+    assert_int_equal(getsockname(hole->listener, (struct sockaddr *)&ret_address->storage, &ret_address->length), 0);
+    for (int i = 0; i < 8; i++) {
+        hole->fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        assert_true(hole->fillers[i] >= 0);
+        (void)connect(hole->fillers[i], (struct sockaddr *)&ret_address->storage, ret_address->length);
+    }
+}
+
+static void black_hole_close(struct black_hole *hole) {
+    for (int i = 0; i < 8; i++)
+        socket_close(hole->fillers[i]);
+    socket_close(hole->listener);
+}
+
+static void an_address_that_never_answers_leaves_the_next_its_share_of_the_time(void **state) {
+    struct world *world = *state;
+    struct black_hole hole;
+    struct wish wish;
+
+    world->addresses[1] = world->addresses[0];
+    black_hole_open(&hole, &world->addresses[0]);
+    world->target.address_count = 2;
+    world->target.connect_timeout = 2 * CLOCK_SECOND;
+    submit_read(world, &wish, 2);
+    welcome(world, peer_one);
+    reply(world, &(struct frame){.type = FRAME_READ, .id = next_request(world).id}, MC_OK, "ok", 2);
+    assert_ends(&wish, MC_OK);
+    black_hole_close(&hole);
 }
 
 static void breaking_ends_everything_with_the_status_given(void **state) {
@@ -1055,6 +1251,7 @@ int main(void) {
         test_of(a_messages_reply_is_cut_to_its_place),
         cmocka_unit_test(a_reply_that_no_server_may_give_closes_the_connection),
         test_of(a_payload_in_the_reply_to_a_write_closes_the_connection),
+        cmocka_unit_test(a_reply_before_the_whole_frame_has_come_closes_the_connection_and_frees_the_source),
         test_of(of_two_replies_to_a_guarded_read_the_second_counts),
         test_of(a_guarded_read_may_be_answered_at_once),
         test_of(a_payload_twice_closes_the_connection),
@@ -1067,6 +1264,8 @@ int main(void) {
         test_of(a_request_cancelled_while_its_payload_comes_is_not_touched_any_more),
         test_of(a_write_cancelled_half_sent_leaves_its_source_and_completes_its_frame),
         test_of(the_payload_of_a_cancelled_read_is_taken_though_nobody_asks_for_more),
+        test_of(a_peer_is_asked_for_at_most_the_window_and_for_more_as_it_answers),
+        test_of(after_a_cancel_a_peer_sends_at_most_the_window_before_the_next_reply),
         test_of(a_lost_connection_ends_everything_and_the_next_request_connects_again),
         test_of(a_peer_that_left_an_idle_lane_is_noticed_before_the_next_request),
         test_of(another_incarnation_is_a_stale_peer_whatever_it_says),
@@ -1074,6 +1273,7 @@ int main(void) {
         test_of(while_it_backs_off_requests_end_at_once_with_the_last_reason),
         test_of(a_silent_peer_is_unreachable_at_the_connect_timeout),
         test_of(the_next_address_is_tried_when_one_refuses),
+        test_of(an_address_that_never_answers_leaves_the_next_its_share_of_the_time),
         test_of(breaking_ends_everything_with_the_status_given),
         test_of(finishing_ends_everything_with_closed),
         test_of(a_lane_has_one_driver),
