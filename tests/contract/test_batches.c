@@ -149,6 +149,39 @@ static void a_batch_may_go_to_several_peers(void **state) {
     }
 }
 
+/* A batch to `count` peers, which are all `there`, from an engine with so many lanes to each. */
+static void move_by_lanes(const struct pair *whole, uint32_t lanes, size_t count) {
+    const struct mc_engine_options options = {
+        .struct_size = sizeof(options), .protocol = contract_is("tcp") ? "tcp" : NULL, .lanes = lanes};
+    struct pair pair = *whole;
+    struct mc_request requests[80];
+    uint64_t peers[17], batch;
+
+    OK(mc_engine_open(&options, &pair.here, contract_error()));
+    OK(mc_engine_register(pair.here, pair.near, SPAN, NULL, RIGHTS, contract_error()));
+    for (size_t i = 0; i < count; i++)
+        peers[i] = contract_peer(pair.here, pair.there);
+    fill(pair.near, SPAN, 5);
+    for (size_t i = 0; i < 80; i++) {
+        requests[i] = request(&pair, MC_WRITE, i * (SPAN / 80), i * (SPAN / 80), SPAN / 80);
+        requests[i].peer = peers[i % count];
+    }
+    memset(pair.far, 0, SPAN);
+    batch = submit(&pair, requests, 80, 20 * SECOND);
+    OK(mc_batch_wait(batch, MC_FOREVER));
+    OK(mc_batch_free(batch));
+    assert_same(pair.near, pair.far, SPAN);
+    memset(pair.far, 0, SPAN);
+    OK(mc_engine_transfer(pair.here, requests, 80, sizeof(requests[0]), 20 * SECOND, contract_error()));
+    assert_same(pair.near, pair.far, SPAN);
+    OK(mc_engine_close(pair.here));
+}
+
+static void a_batch_on_more_lanes_than_a_caller_can_drive_completes(void **state) {
+    move_by_lanes(*state, 1, 17);
+    move_by_lanes(*state, 16, 2);
+}
+
 static void arrays_may_have_a_stride_and_be_reused_at_once(void **state) {
     const struct pair *pair = *state;
     struct wide_request {
@@ -298,6 +331,43 @@ static void a_batch_that_its_caller_drives_ends_by_waits_alone(void **state) {
     OK(mc_batch_free(batch));
 }
 
+/* What takes longer to copy than a waiter stays, in pieces of 8 MiB. */
+#ifdef CONTRACT_THREAD_SANITIZED
+#define LONG_COPY ((size_t)64)
+#else
+#define LONG_COPY ((size_t)256)
+#endif
+
+static void *wait_and_leave(void *context) {
+    struct worker *worker = context;
+
+    EXPECT(worker, mc_batch_wait(*(uint64_t *)worker->context, 20 * MILLISECOND) == MC_ERR_PENDING);
+    return NULL;
+}
+
+static void a_waiter_who_leaves_a_batch_that_they_drive_is_followed_by_the_next(void **state) {
+    const struct pair *pair = *state;
+    static struct mc_request requests[LONG_COPY];
+    size_t count = contract_is("tcp") ? 32 : LONG_COPY;
+
+    for (size_t i = 0; i < count; i++)
+        requests[i] = request(pair, MC_WRITE, 0, 0, 8 * MIB);
+    requests[0].length = 4096;
+    for (int i = 0; i < 3; i++) {
+        struct worker leaver = {.pair = pair};
+        uint64_t batch = submit_driven(pair, requests, count, 20 * SECOND);
+
+        leaver.context = &batch;
+        worker_start(&leaver, wait_and_leave);
+        /* The other one drives when something has moved. */
+        while (status_of(batch, 0).state == MC_STATE_PENDING)
+            ;
+        OK(mc_batch_wait(batch, MC_FOREVER));
+        worker_join(&leaver);
+        OK(mc_batch_free(batch));
+    }
+}
+
 static void a_failed_batch_explains_itself_in_words(void **state) {
     const struct pair *pair = *state;
     struct mc_request requests[3];
@@ -325,11 +395,13 @@ static const struct CMUnitTest tests[] = {
     CONTRACT_TEST(each_request_of_a_batch_has_its_own_status_and_bytes),
     CONTRACT_TEST(ten_thousand_small_requests_both_ways_are_exact),
     CONTRACT_TEST(a_batch_may_go_to_several_peers),
+    CONTRACT_TEST(a_batch_on_more_lanes_than_a_caller_can_drive_completes),
     CONTRACT_TEST(arrays_may_have_a_stride_and_be_reused_at_once),
     CONTRACT_TEST(a_wait_that_runs_out_answers_pending_and_the_batch_goes_on),
     CONTRACT_TEST(a_batch_that_nobody_waits_for_ends_all_the_same),
     CONTRACT_TEST(many_threads_may_wait_for_one_batch),
     CONTRACT_TEST(a_batch_that_its_caller_drives_ends_by_waits_alone),
+    CONTRACT_TEST(a_waiter_who_leaves_a_batch_that_they_drive_is_followed_by_the_next),
     CONTRACT_TEST(a_failed_batch_explains_itself_in_words),
     CONTRACT_TEST(batches_in_flight_outlive_the_peer_id),
 };
