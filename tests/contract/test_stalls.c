@@ -213,6 +213,40 @@ static void others_on_the_lane_go_on_when_one_is_given_up(void **state) {
     stalled_close(&stalled);
 }
 
+static void the_failure_that_is_reported_is_the_one_that_is_explained(void **state) {
+    struct stalled stalled;
+    const struct pair *pair = &stalled.pair;
+    struct mc_request requests[2];
+    struct mc_error *error = contract_error();
+    uint64_t batch;
+
+    stalled_open(&stalled, *state);
+    proxy_set(stalled.proxy, PROXY_STALLS_REPLIES);
+    /* Request 1 goes past the proxy and fails at once; request 0 fails after it, in another way. */
+    requests[0] = request(pair, MC_READ, 0, 0, 4096);
+    requests[1] = request(pair, MC_READ, BIG, SPAN - 10, 4096);
+    requests[1].peer = contract_peer(pair->here, pair->there);
+    IS(MC_ERR_NOT_REGISTERED,
+       mc_engine_transfer(pair->here, requests, 2, sizeof(requests[0]), 200 * MILLISECOND, error));
+    assert_int_equal(error->code, MC_ERR_NOT_REGISTERED);
+    assert_non_null(strstr(error->message, "request 1"));
+    requests[0].flags = MC_REQUEST_GUARD;
+    requests[0].guard_address = requests[0].remote;
+    requests[0].guard_value = ~*(const uint64_t *)(const void *)pair->far;
+    batch = submit(pair, requests, 2, 20 * SECOND);
+    while (status_of(batch, 1).state == MC_STATE_PENDING)
+        ;
+    proxy_set(stalled.proxy, PROXY_GOES);
+    IS(MC_ERR_NOT_REGISTERED, mc_batch_wait(batch, MC_FOREVER));
+    IS(MC_ERR_GUARD_MISMATCH, status_of(batch, 0).status);
+    error = contract_error();
+    IS(MC_ERR_NOT_REGISTERED, mc_batch_explain(batch, error));
+    assert_int_equal(error->code, MC_ERR_NOT_REGISTERED);
+    assert_non_null(strstr(error->message, "request 1"));
+    OK(mc_batch_free(batch));
+    stalled_close(&stalled);
+}
+
 static void the_other_calls_end_at_their_deadlines_too(void **state) {
     struct stalled stalled;
     uint64_t begin, peer = 42;
@@ -364,6 +398,7 @@ static const struct CMUnitTest tests[] = {
     CONTRACT_TEST(a_write_without_answer_ends_at_its_deadline_and_its_source_is_free),
     CONTRACT_TEST(a_write_without_answer_is_cancelled_at_once_and_its_source_is_free),
     CONTRACT_TEST(others_on_the_lane_go_on_when_one_is_given_up),
+    CONTRACT_TEST(the_failure_that_is_reported_is_the_one_that_is_explained),
     CONTRACT_TEST(the_other_calls_end_at_their_deadlines_too),
     CONTRACT_TEST(a_read_that_was_given_up_does_not_hold_the_targets_memory),
     CONTRACT_TEST(a_connection_that_is_cut_fails_what_is_in_flight_and_is_made_again),
