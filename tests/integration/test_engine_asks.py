@@ -19,6 +19,7 @@ from peer import Frame, Hello, Proof, Server
 SIZE = 1 << 20
 BASE = 0x7E0000000000
 CONNECT_MS = 300
+WINDOW = 16 << 20  # what a peer is asked for at a time, by one lane
 
 
 @contextmanager
@@ -243,6 +244,35 @@ def test_half_a_reply_and_then_silence_ends_at_the_deadline_and_the_buffer_stays
         client.ask("probe", peer, 5000)  # what was under way has been drained
         assert client.differing(local, 4096, 6) == 0
         client.ask("read", peer, local, BASE, 4, 5000)
+
+
+def test_a_cancelled_read_leaves_no_more_than_the_window_to_come_before_the_next(client: Actor) -> None:
+    local = client.alloc(256 << 20)
+    with serving() as (server, address):
+        peer = client.peer(address)
+        asked: list[Frame] = []
+        told, sent = threading.Event(), threading.Event()
+
+        def answer(request: Frame, payload: bytes) -> list[bytes]:
+            if request.length == 100:
+                assert sent.wait(20)
+                return Server._answer(server, request, payload)
+            asked.append(request)
+            if sum(other.length for other in asked) >= WINDOW:
+                told.set()
+            return []
+
+        server._answer = answer
+        batch = client.ask("submit", 0, "read", peer, local, BASE, 256 << 20, 20000)[0]
+        assert told.wait(10)
+        client.ask("cancel", batch)
+        client.begin("read", peer, local, BASE, 100, 20000)
+        for request in list(asked):
+            server._connection.sendall(server._reply(request, bytes(request.length)))
+        sent.set()
+        client.finish()
+        assert sum(request.length for request in asked) == WINDOW
+        assert client.peek(local, 100) == bytes(server.memory[:100])
 
 
 # ---- Opening ----
