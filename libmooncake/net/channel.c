@@ -16,6 +16,9 @@
 /* How long a driver sleeps at most before it looks whether somebody else has set its event (a cancel, another lane). */
 #define GLANCE_MS 20
 
+/* How long a driver stays awake for an answer: about what waking it would take. */
+#define SPIN_TIME (50 * CLOCK_MILLISECOND / 1000)
+
 struct channel {
     struct lane_target target;
     struct address addresses[CHANNEL_ADDRESSES_MAX];
@@ -36,6 +39,17 @@ static void call_done(struct lane_request *request, int32_t status) {
 
     call->status = status;
     event_set(&call->done);
+}
+
+/* As poll, but awake for the first moments: an answer that comes at once finds this thread running. */
+static int wait_ready(struct pollfd *polled, size_t count, uint64_t now, int timeout_ms) {
+    uint64_t end = clock_after(now, SPIN_TIME);
+    int ready;
+
+    do
+        ready = poll(polled, count, 0);
+    while (ready == 0 && timeout_ms > 0 && clock_now() < end);
+    return ready != 0 || timeout_ms == 0 ? ready : poll(polled, count, timeout_ms);
 }
 
 bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, uint64_t deadline) {
@@ -60,7 +74,7 @@ bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, u
             break;
         for (size_t i = 0; i < count; i++)
             polled[i].fd = lane_poll_fd(lanes[i], &polled[i].events);
-        ready = poll(polled, count, clock_poll_ms(deadline, now, GLANCE_MS));
+        ready = wait_ready(polled, count, now, clock_poll_ms(deadline, now, GLANCE_MS));
         for (size_t i = 0; i < count; i++)
             if (ready == 0 || polled[i].revents != 0) /* time passes for lanes that connect, too */
                 lane_progress(lanes[i]);
