@@ -158,7 +158,7 @@ static void start_peer(const char *program, uint64_t seed, const char *protocol)
     MUST(got > 0);
     close(out[0]);
     line[got] = '\0';
-    MUST(sscanf(line, "%299s %" SCNu64, address, &peer.base) == 2);
+    MUST(sscanf(line, "%287s %" SCNu64, address, &peer.base) == 2);
     peer.stop_fd = in[1];
     if (mc_peer_open(own, address, &peer.id, &error) != MC_OK) {
         fprintf(stderr, "soak: %s\n", error.message);

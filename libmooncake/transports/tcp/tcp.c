@@ -103,10 +103,10 @@ static void tcp_submit(struct transport_link *link, struct list *slices, bool at
     uint64_t loads[CHANNEL_LANES_MAX], share = LANE_SHARE;
     size_t count = channel_lanes(link->channel, lanes), at = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        list_init(&requests[i]);
-        loads[i] = lane_outstanding(lanes[i]);
-    }
+    do { /* a channel has at least one lane */
+        list_init(&requests[at]);
+        loads[at] = lane_outstanding(lanes[at]);
+    } while (++at < count);
     while (!list_empty(slices)) {
         struct slice *slice = list_entry(slices->next, struct slice, node);
 
