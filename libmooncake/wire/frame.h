@@ -20,9 +20,10 @@
 enum frame_type {
     FRAME_READ = 1,  /* length bytes at address → reply: that payload */
     FRAME_WRITE = 2, /* payload to address → reply, when it is applied */
-    FRAME_CALL = 16, /* 16 + n: message type n of messages.def, packed as payload */
     FRAME_REPLY = 0x8000,
 };
+
+#define FRAME_CALL 16u /* 16 + n: message type n of messages.def, packed as payload */
 
 #define FRAME_FLAG_GUARD 1u    /* READ and WRITE: guard address and value count */
 #define FRAME_FLAG_CHECKSUM 2u /* WRITE: payload CRC32C is given; READ: it is wanted; reply to a READ: it is given */

@@ -80,7 +80,7 @@ def test_the_types_and_flags_are_those_of_frame_h() -> None:
     types = {row[1]: row[0] for row in table_after("leaves unused")}
     for name in ("READ", "WRITE"):
         assert re.search(rf"FRAME_{name} = {types[name]},", text)
-    assert "FRAME_CALL = 16," in text
+    assert "#define FRAME_CALL 16u" in text
     flags = {row[1]: row[0] for row in table_after("| flag | name |")}
     assert flags == dict(re.findall(r"#define FRAME_FLAG_(\w+) (\d+)u", text))
 
