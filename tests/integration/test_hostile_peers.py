@@ -238,8 +238,9 @@ def test_random_frames_with_right_checksums_do_no_harm(target: Actor, base: int)
         target.poke(base, b"before")  # it was in reach
 
 
-def flood(target: Actor, data: bytes, seconds: float) -> None:
-    """Sends the same requests again and again, and never takes a reply."""
+def flood(target: Actor, data: bytes, seconds: float) -> tuple[int, int]:
+    """Sends the same requests again and again, and never takes a reply. How many bytes were taken, and what is resident
+    in the target then, with the connection still open."""
     with Peer(*where(target)) as hostile:
         deadline = time.monotonic() + seconds
         view = memoryview(data)
@@ -248,6 +249,7 @@ def flood(target: Actor, data: bytes, seconds: float) -> None:
             if select.select([], [hostile.socket], [], 0.05)[1]:
                 with contextlib.suppress(BlockingIOError):
                     sent += hostile.socket.send(view[sent % len(view) :])
+        return sent, target.resident()
 
 
 @pytest.mark.parametrize("length", [1, SIZE])
@@ -257,8 +259,19 @@ def test_a_flood_of_reads_whose_replies_are_not_taken_keeps_the_target_s_memory_
     requests = b"".join(Frame(wire.READ, address=base, length=length, id=i).pack() for i in range(1000))
     with unharmed(target, base):
         before = target.resident()
-        flood(target, requests, 1.0)
-        assert target.resident() - before < 48 << 20
+        _, resident = flood(target, requests, 1.0)
+        assert resident - before < 48 << 20
+
+
+def test_calls_whose_replies_are_not_taken_leave_no_bodies_behind(target: Actor, base: int) -> None:
+    # A large reply that nobody takes keeps all later ones in the target; the bodies of their requests need not stay.
+    read = Frame(wire.READ, address=base, length=SIZE, id=1).pack() * 64
+    call = Frame(wire.CALL + wire.NOTIFY, id=2, payload_size=1 << 20).pack() + bytes(1 << 20)
+    with unharmed(target, base):
+        before = target.resident()
+        sent, resident = flood(target, read + call * 200, 3.0)
+        assert sent > 100 << 20, "the target goes on reading"
+        assert resident - before < 32 << 20
 
 
 def test_a_region_under_a_flood_of_unread_replies_is_unregistered_once_the_flood_has_gone(
