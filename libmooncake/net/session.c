@@ -138,9 +138,13 @@ static bool choked(const struct session *session) {
     return session->exchange_count >= EXCHANGES_MAX;
 }
 
-/* Something is under way that the peer has to go on with. */
-static bool busy(const struct session *session) {
-    return connection_receiving(&session->connection) || connection_sending(&session->connection);
+/* A frame is coming, and this end is ready for it. */
+static bool is_receiving(const struct session *session) {
+    return connection_receiving(&session->connection) && !choked(session);
+}
+
+static bool is_sending(const struct session *session) {
+    return connection_sending(&session->connection);
 }
 
 static void note(struct stall *stall, bool busy, struct progress now) {
@@ -163,9 +167,9 @@ static void arm(struct session *session) {
     if (events != session->armed)
         loop_change(session->options.loop, &session->watch, events);
     session->armed = events;
-    if (!session->greeting && busy(session) && session->timer.when == CLOCK_NEVER) {
-        note(&session->receiving, connection_receiving(&session->connection), session->connection.received);
-        note(&session->sending, connection_sending(&session->connection), session->connection.sent);
+    if (!session->greeting && (is_receiving(session) || is_sending(session)) && session->timer.when == CLOCK_NEVER) {
+        note(&session->receiving, is_receiving(session), session->connection.received);
+        note(&session->sending, is_sending(session), session->connection.sent);
         loop_timer_set(session->options.loop, &session->timer, clock_after(clock_now(), STALL_TIME));
     }
 }
@@ -180,6 +184,11 @@ static int32_t greet(struct session *session) {
     session->greeting = false;
     loop_timer_cancel_sync(session->options.loop, &session->timer);
     return MC_OK;
+}
+
+/* The peer has gone, and left no frame unfinished in either direction. */
+static bool ended_cleanly(const struct session *session, int32_t status) {
+    return status == MC_ERR_CONNECTION_LOST && !connection_receiving(&session->connection) && !is_sending(session);
 }
 
 static void on_ready(struct loop_watch *watch, uint32_t events) {
@@ -201,7 +210,7 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
     else if (was_greeting && session->greeting)
         session_end(session, SESSION_REFUSED);
     else
-        session_end(session, status == MC_ERR_CONNECTION_LOST && !busy(session) ? SESSION_CLOSED : SESSION_BROKEN);
+        session_end(session, ended_cleanly(session, status) ? SESSION_CLOSED : SESSION_BROKEN);
 }
 
 static void on_timer(struct loop_timer *timer, uint64_t now) {
@@ -211,8 +220,8 @@ static void on_timer(struct loop_timer *timer, uint64_t now) {
     (void)now;
     if (session->greeting)
         session_end(session, SESSION_REFUSED);
-    else if (has_stalled(&session->receiving, connection_receiving(connection), connection->received) ||
-             has_stalled(&session->sending, connection_sending(connection), connection->sent))
+    else if (has_stalled(&session->receiving, is_receiving(session), connection->received) ||
+             has_stalled(&session->sending, is_sending(session), connection->sent))
         session_end(session, SESSION_BROKEN);
     else
         arm(session);
