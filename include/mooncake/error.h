@@ -13,8 +13,15 @@
 #define MC_STATUS_TABLE(X)                                                                       \
     X(OK, 0, 0, "", "success")                                                                   \
     X(ERR_INTERNAL, -1, 0, "RuntimeError", "internal error")                                     \
+    X(ERR_BUFFER_TOO_SMALL, -10, 0, "ValueError", "the buffer is too small for the value")       \
+    X(ERR_SEGMENT_NOT_FOUND, -101, 0, "LookupError", "no such segment")                          \
+    X(ERR_NO_SPACE, -200, 1, "RuntimeError", "no space in the pool")                             \
+    X(ERR_INVALID_KEY, -400, 0, "ValueError", "a key has 1 to 4096 bytes")                       \
     X(ERR_INVALID_ARGUMENT, -600, 0, "ValueError", "invalid argument")                           \
+    X(ERR_NOT_FOUND, -704, 0, "KeyError", "no such key")                                         \
+    X(ERR_ALREADY_EXISTS, -705, 0, "RuntimeError", "the key exists")                             \
     X(ERR_CHECKSUM_MISMATCH, -801, 1, "OSError", "checksum mismatch")                            \
+    X(ERR_UNAVAILABLE, -1010, 1, "ConnectionError", "the master does not serve now")             \
     X(ERR_NOT_SUPPORTED, -1012, 0, "NotImplementedError", "not supported")                       \
     X(ERR_NO_MEMORY, -2000, 1, "MemoryError", "out of memory")                                   \
     X(ERR_SYSTEM, -2001, 0, "OSError", "a system call failed")                                   \
@@ -39,7 +46,11 @@
     X(ERR_NAME_NOT_FOUND, -2020, 1, "ConnectionError", "host name not found")                    \
     X(ERR_FORKED, -2021, 0, "RuntimeError", "handle of the parent process used after fork")      \
     X(ERR_TOO_LARGE, -2022, 0, "ValueError", "too large")                                        \
-    X(ERR_QUEUE_FULL, -2023, 1, "RuntimeError", "the receiver's queue is full")
+    X(ERR_QUEUE_FULL, -2023, 1, "RuntimeError", "the receiver's queue is full")            \
+    X(ERR_INDETERMINATE, -2024, 0, "RuntimeError", "whether it was done is not known")           \
+    X(ERR_GONE, -2025, 1, "RuntimeError", "what was reserved is gone")                           \
+    X(ERR_EPOCH, -2026, 1, "ConnectionError", "the master has another epoch")                    \
+    X(ERR_EXPELLED, -2027, 1, "ConnectionError", "the master has given the segment up")
 
 enum mc_status_code {
 #define MC_STATUS_CONSTANT(name, code, retryable, python, text) MC_##name = (code),

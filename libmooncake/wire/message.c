@@ -43,8 +43,7 @@ static void write_u32(struct writer *writer, uint32_t value) {
     write_raw(writer, bytes, sizeof(bytes));
 }
 
-/* No message has such a field yet. */
-__attribute__((unused)) static void write_u64(struct writer *writer, uint64_t value) {
+static void write_u64(struct writer *writer, uint64_t value) {
     uint8_t bytes[8];
 
     endian_put64(bytes, value);
@@ -87,7 +86,7 @@ static uint32_t read_u32(struct reader *reader) {
     return bytes != NULL ? endian_get32(bytes) : 0;
 }
 
-__attribute__((unused)) static uint64_t read_u64(struct reader *reader) {
+static uint64_t read_u64(struct reader *reader) {
     const uint8_t *bytes = read_raw(reader, 8, false);
 
     return bytes != NULL ? endian_get64(bytes) : 0;
@@ -119,7 +118,8 @@ static struct message_bytes read_bytes(struct reader *reader) {
 #define UNPACK_ID(field) message.field = read_id(&reader);
 #define UNPACK_BYTES(field) message.field = read_bytes(&reader);
 
-#define MESSAGE(NAME, name, number, fields)                                                                  \
+#define MESSAGE(NAME, name, number, fields) RECORD(NAME, name, fields)
+#define RECORD(NAME, name, fields)                                                                           \
     int64_t message_pack_##name(const struct message_##name *message, uint8_t *buffer, size_t capacity) {    \
         struct writer writer = writer_over(buffer, capacity);                                                \
                                                                                                              \
@@ -140,3 +140,4 @@ static struct message_bytes read_bytes(struct reader *reader) {
     }
 #include "wire/messages.def"
 #undef MESSAGE
+#undef RECORD

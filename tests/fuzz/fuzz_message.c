@@ -34,7 +34,9 @@
         free(packed);                                                                 \
         free(again);                                                                  \
     }
+#define RECORD(NAME, name, fields)
 #include "wire/messages.def"
+#undef RECORD
 #undef MESSAGE
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -45,7 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case number:                            \
         try_##name(data + 1, size - 1);     \
         break;
+#define RECORD(NAME, name, fields)
 #include "wire/messages.def"
+#undef RECORD
 #undef MESSAGE
     default:
         break;
