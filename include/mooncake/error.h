@@ -46,7 +46,7 @@
     X(ERR_NAME_NOT_FOUND, -2020, 1, "ConnectionError", "host name not found")                    \
     X(ERR_FORKED, -2021, 0, "RuntimeError", "handle of the parent process used after fork")      \
     X(ERR_TOO_LARGE, -2022, 0, "ValueError", "too large")                                        \
-    X(ERR_QUEUE_FULL, -2023, 1, "RuntimeError", "the receiver's queue is full")            \
+    X(ERR_QUEUE_FULL, -2023, 1, "RuntimeError", "the receiver's queue is full")                  \
     X(ERR_INDETERMINATE, -2024, 0, "RuntimeError", "whether it was done is not known")           \
     X(ERR_GONE, -2025, 1, "RuntimeError", "what was reserved is gone")                           \
     X(ERR_EPOCH, -2026, 1, "ConnectionError", "the master has another epoch")                    \

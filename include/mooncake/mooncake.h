@@ -5,6 +5,7 @@
 #include <mooncake/error.h>
 #include <mooncake/log.h>
 #include <mooncake/queue.h>
+#include <mooncake/store.h>
 #include <mooncake/transfer.h>
 #include <mooncake/types.h>
 

@@ -1,7 +1,7 @@
-/* mooncake/queue.h - completion queues: one pollable descriptor for many batches, reaped in groups.
+/* mooncake/queue.h - completion queues: one pollable descriptor for many batches and store operations, reaped in groups.
  *
- * A batch that was submitted with a queue appears in it once, when its last request is terminal, and stays there until
- * it is reaped or freed. A queue holds any number of completions and loses none.
+ * What was submitted with a queue appears in it once, when it has ended wholly, and stays there until it is reaped or
+ * freed. A queue holds any number of completions and loses none.
  */
 #ifndef MOONCAKE_QUEUE_H
 #define MOONCAKE_QUEUE_H
@@ -9,12 +9,12 @@
 #include <mooncake/error.h>
 #include <mooncake/types.h>
 
-/* What mc_queue_reap says of one finished batch. The batch itself lives until mc_batch_free. */
+/* What mc_queue_reap says of one finished batch, or store operation. It lives until mc_batch_free, mc_operation_free. */
 struct mc_completion {
-    uint64_t batch;
+    uint64_t batch;     /* its id */
     uint64_t user_data; /* as given at submission */
     int32_t status;     /* MC_OK if all requests completed, else the status of the first that did not */
-    uint32_t failed;    /* how many requests did not complete */
+    uint32_t failed;    /* how many requests, or items, did not complete */
 };
 
 MC_BEGIN_DECLS

@@ -10,31 +10,42 @@ from ._errors import MooncakeError
 __all__ = [
     "AccessDenied",
     "Address",
+    "AlreadyExists",
     "Authentication",
+    "BufferTooSmall",
     "Busy",
     "Cancelled",
     "ChecksumMismatch",
     "Closed",
     "ConnectionLost",
+    "Epoch",
+    "Expelled",
     "Forked",
+    "Gone",
     "GuardMismatch",
+    "Indeterminate",
     "Internal",
     "InvalidArgument",
     "InvalidHandle",
+    "InvalidKey",
     "MooncakeError",
     "NameNotFound",
     "NoMemory",
+    "NoSpace",
+    "NotFound",
     "NotRegistered",
     "NotSupported",
     "Overlap",
     "Pending",
     "Protocol",
     "QueueFull",
+    "SegmentNotFound",
     "StalePeer",
     "System",
     "Timeout",
     "TooLarge",
     "TooMany",
+    "Unavailable",
     "Unreachable",
     "Version",
 ]
@@ -48,6 +59,38 @@ class Internal(MooncakeError, RuntimeError):
     retryable = False
 
 
+class BufferTooSmall(MooncakeError, ValueError):
+    """MC_ERR_BUFFER_TOO_SMALL: the buffer is too small for the value."""
+
+    code = -10
+    name = "MC_ERR_BUFFER_TOO_SMALL"
+    retryable = False
+
+
+class SegmentNotFound(MooncakeError, LookupError):
+    """MC_ERR_SEGMENT_NOT_FOUND: no such segment."""
+
+    code = -101
+    name = "MC_ERR_SEGMENT_NOT_FOUND"
+    retryable = False
+
+
+class NoSpace(MooncakeError, RuntimeError):
+    """MC_ERR_NO_SPACE: no space in the pool."""
+
+    code = -200
+    name = "MC_ERR_NO_SPACE"
+    retryable = True
+
+
+class InvalidKey(MooncakeError, ValueError):
+    """MC_ERR_INVALID_KEY: a key has 1 to 4096 bytes."""
+
+    code = -400
+    name = "MC_ERR_INVALID_KEY"
+    retryable = False
+
+
 class InvalidArgument(MooncakeError, ValueError):
     """MC_ERR_INVALID_ARGUMENT: invalid argument."""
 
@@ -56,11 +99,35 @@ class InvalidArgument(MooncakeError, ValueError):
     retryable = False
 
 
+class NotFound(MooncakeError, KeyError):
+    """MC_ERR_NOT_FOUND: no such key."""
+
+    code = -704
+    name = "MC_ERR_NOT_FOUND"
+    retryable = False
+
+
+class AlreadyExists(MooncakeError, RuntimeError):
+    """MC_ERR_ALREADY_EXISTS: the key exists."""
+
+    code = -705
+    name = "MC_ERR_ALREADY_EXISTS"
+    retryable = False
+
+
 class ChecksumMismatch(MooncakeError, OSError):
     """MC_ERR_CHECKSUM_MISMATCH: checksum mismatch."""
 
     code = -801
     name = "MC_ERR_CHECKSUM_MISMATCH"
+    retryable = True
+
+
+class Unavailable(MooncakeError, ConnectionError):
+    """MC_ERR_UNAVAILABLE: the master does not serve now."""
+
+    code = -1010
+    name = "MC_ERR_UNAVAILABLE"
     retryable = True
 
 
@@ -261,4 +328,36 @@ class QueueFull(MooncakeError, RuntimeError):
 
     code = -2023
     name = "MC_ERR_QUEUE_FULL"
+    retryable = True
+
+
+class Indeterminate(MooncakeError, RuntimeError):
+    """MC_ERR_INDETERMINATE: whether it was done is not known."""
+
+    code = -2024
+    name = "MC_ERR_INDETERMINATE"
+    retryable = False
+
+
+class Gone(MooncakeError, RuntimeError):
+    """MC_ERR_GONE: what was reserved is gone."""
+
+    code = -2025
+    name = "MC_ERR_GONE"
+    retryable = True
+
+
+class Epoch(MooncakeError, ConnectionError):
+    """MC_ERR_EPOCH: the master has another epoch."""
+
+    code = -2026
+    name = "MC_ERR_EPOCH"
+    retryable = True
+
+
+class Expelled(MooncakeError, ConnectionError):
+    """MC_ERR_EXPELLED: the master has given the segment up."""
+
+    code = -2027
+    name = "MC_ERR_EXPELLED"
     retryable = True

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import cffi
 
-HEADERS = ("types.h", "error.h", "log.h", "queue.h", "transfer.h")
+HEADERS = ("types.h", "error.h", "log.h", "queue.h", "transfer.h", "store.h")
 HERE = pathlib.Path(__file__).resolve().parent
 
 

@@ -1,0 +1,226 @@
+/* mooncake/store.h - the store: a distributed cache of immutable objects in the pooled memory of its clients.
+ *
+ * A store handle makes this process a client, and with segment_size > 0 an owner too: that much of its memory joins
+ * the pool. The index is at the master: a program of its own (mooncake_master), or, when no address is given, inside
+ * this process; others may then name this store's address (mc_store_address) as their master.
+ *
+ * Objects are bytes under a key (1 to MC_KEY_MAX bytes of any value). A value of zero bytes is a value. Objects don't
+ * change: mc_store_put leaves an existing one alone, mc_store_upsert puts a new one in its place. The pool is a cache:
+ * when it is full, what was used least lately goes first, except what is pinned.
+ *
+ * A read is right or fails, whatever was evicted, replaced, restarted or cached meanwhile; on failure the buffer's
+ * contents are undefined. When a remove or upsert has returned, no later read anywhere finds the old value. What was
+ * put is readable as long as an owner that holds it lives and it isn't evicted. (docs/store-protocol.md has the small
+ * print.)
+ *
+ * All calls take any thread; each waits at most `timeout_ns` (0: the store's own, MC_STORE_TIMEOUT_MS). Each call has a
+ * batch form that costs the round trips of a single one. Batch calls return MC_OK when all items succeeded, else the
+ * status of the first item that didn't, with each item's own in the array; items don't depend on each other. Keys and
+ * values are read before the call returns and not kept.
+ */
+#ifndef MOONCAKE_STORE_H
+#define MOONCAKE_STORE_H
+
+#include <mooncake/error.h>
+#include <mooncake/queue.h>
+#include <mooncake/transfer.h>
+#include <mooncake/types.h>
+
+/* Bytes of a key, at most; of a segment's name with its NUL; replicas of an object; items of a batch. */
+#define MC_KEY_MAX 4096u
+#define MC_SEGMENT_NAME_MAX 288u
+#define MC_REPLICAS_MAX 8u
+#define MC_STORE_BATCH_MAX 65536u
+
+/* A store. The pointer is a token and must not be dereferenced. */
+typedef struct mc_store mc_store;
+
+/* ---- Opening ---------------------------------------------------------------------------------------------------- */
+
+/* NULL and 0 mean: the environment variable named, else the default. */
+struct mc_store_options {
+    uint32_t struct_size;
+    uint32_t flags;        /* MC_STORE_* */
+    const char *master;    /* "host:port" of the master; none: in this process. MOONCAKE_MASTER */
+    const char *name;      /* of this store's segment, shown to people and in preferred_segments; default its address */
+    uint64_t segment_size; /* bytes that join the pool, at least 65536; 0: none, or 256 MiB with the master inside */
+    mc_engine *engine;     /* an open engine to use, which must outlive the store; NULL: one of its own … */
+    const struct mc_engine_options *engine_options; /* … opened with these; may be NULL */
+    uint64_t timeout_ns;                            /* of calls that give none. MC_STORE_TIMEOUT_MS, default 30 s */
+    uint64_t view_bytes; /* viewed or copied for views at a time, at most. MC_STORE_VIEW_BYTES, default 4 GiB */
+};
+
+#define MC_STORE_EMBEDDED 2u /* the master is in this process, whatever the environment says */
+#define MC_STORE_VERIFY 1u   /* checksums are compared on mapped memory too (over networks they always are) */
+
+MC_BEGIN_DECLS
+
+/* Opens a store and waits until its master answers: 3 s at most, then MC_ERR_UNREACHABLE. Also what mc_engine_open and
+ * mc_memory_alloc answer. `options` may be NULL. */
+MC_API int32_t mc_store_open(const struct mc_store_options *options, mc_store **ret_store, struct mc_error *error);
+
+/* Ends calls in progress with MC_ERR_CLOSED, gives back what it reserved and takes its segment (with what it holds) out
+ * of the pool. Views stay readable until released. */
+MC_API int32_t mc_store_close(mc_store *store);
+
+/* Where the store's engine listens, "host:port"; written and returned as by mc_capabilities. */
+MC_API int64_t mc_store_address(mc_store *store, char *text, size_t size);
+
+/* MC_OK while the master answers and this store's segment is mounted; MC_ERR_UNAVAILABLE. Sends nothing. */
+MC_API int32_t mc_store_health(mc_store *store);
+
+/* Counters and sizes as one JSON object, written and returned as by mc_capabilities: {"keys":…,"segment":{"size":…,
+ * "used":…},"cache":{"locations":…,"hits":…,"lookups":…},"stock":…,"unsettled":…,…}. */
+MC_API int64_t mc_store_stats(mc_store *store, char *text, size_t size);
+
+/* Registers the caller's memory with the store's engine, so that transfers over a network go straight from and to it;
+ * other memory works too, by a copy. As mc_engine_register without rights for peers, and mc_engine_unregister. */
+MC_API int32_t mc_store_register(mc_store *store, void *address, uint64_t length, struct mc_error *error);
+MC_API int32_t mc_store_unregister(mc_store *store, void *address, struct mc_error *error);
+
+/* ---- One object ------------------------------------------------------------------------------------------------- */
+
+struct mc_put_options {
+    uint32_t struct_size;
+    uint32_t flags;    /* MC_PUT_* */
+    uint32_t replicas; /* in different segments, 1 to MC_REPLICAS_MAX; 0: 1. Best effort: at least one is made */
+    uint32_t preferred_count;
+    const char *const *preferred; /* names of segments to be tried first, best first */
+    uint64_t timeout_ns;          /* also bounds the wait for space */
+};
+
+#define MC_PUT_SOFT_PIN 1u /* evicted only when nothing else is left */
+#define MC_PUT_HARD_PIN 2u /* never evicted */
+
+/* Puts a value. MC_ERR_ALREADY_EXISTS: the key is there, and nothing was changed. MC_ERR_NO_SPACE: no space came free in
+ * time. MC_ERR_INDETERMINATE: the time ran out before the master's answer. MC_ERR_TOO_LARGE, MC_ERR_INVALID_KEY,
+ * MC_ERR_UNAVAILABLE. `options` may be NULL. */
+MC_API int32_t mc_store_put(mc_store *store, const void *key, size_t key_length, const void *value, uint64_t length,
+                            const struct mc_put_options *options, struct mc_error *error);
+
+/* The same, in the place of what is there: until the new value is published readers get the old one, and when the call
+ * returns MC_OK nobody gets it any more. */
+MC_API int32_t mc_store_upsert(mc_store *store, const void *key, size_t key_length, const void *value, uint64_t length,
+                               const struct mc_put_options *options, struct mc_error *error);
+
+/* Copies the value to `buffer` and returns its length. MC_ERR_NOT_FOUND; MC_ERR_BUFFER_TOO_SMALL if it is longer than
+ * `capacity`; MC_ERR_CHECKSUM_MISMATCH if all replicas are damaged; MC_ERR_UNAVAILABLE, MC_ERR_UNREACHABLE,
+ * MC_ERR_TIMEOUT. */
+MC_API int64_t mc_store_get(mc_store *store, const void *key, size_t key_length, void *buffer, uint64_t capacity,
+                            uint64_t timeout_ns, struct mc_error *error);
+
+/* Borrows the value where it is, read-only: in mapped memory without a copy (the object is pinned meanwhile), else in a
+ * private copy. Stores an id and the address; returns the length. The memory is readable until mc_view_release, also
+ * after the object was removed or the store closed. As mc_store_get, and MC_ERR_TOO_MANY past `view_bytes`. */
+MC_API int64_t mc_store_view(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
+                             uint64_t *ret_view, const void **ret_data, struct mc_error *error);
+
+/* MC_ERR_INVALID_HANDLE. */
+MC_API int32_t mc_view_release(uint64_t view);
+
+/* The length of the value, or MC_ERR_NOT_FOUND … */
+MC_API int64_t mc_store_size(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
+                             struct mc_error *error);
+
+/* 1 or 0, or a negative status. Doesn't count as a use of the object. */
+MC_API int32_t mc_store_exists(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
+                               struct mc_error *error);
+
+/* When this has returned MC_OK, no read anywhere finds the value. MC_ERR_NOT_FOUND; MC_ERR_INDETERMINATE. Waits for
+ * owners that hold it, or a location lease (5 s) where they don't answer. */
+MC_API int32_t mc_store_remove(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
+                               struct mc_error *error);
+
+/* ---- Batches ---------------------------------------------------------------------------------------------------- */
+
+/* Keys as one blob: `count` keys behind each other, of these lengths. */
+struct mc_keys {
+    const void *bytes;
+    const uint32_t *lengths;
+    size_t count; /* 1 to MC_STORE_BATCH_MAX */
+};
+
+/* values[i] of lengths[i] bytes under key i; ret_statuses[i] as by mc_store_put. MC_PUT_UPSERT in options->flags: as by
+ * mc_store_upsert. */
+MC_API int32_t mc_store_put_batch(mc_store *store, const struct mc_keys *keys, const void *const *values,
+                                  const uint64_t *lengths, const struct mc_put_options *options, int32_t *ret_statuses,
+                                  struct mc_error *error);
+
+#define MC_PUT_UPSERT 4u /* for mc_store_put_batch and mc_store_submit */
+
+/* Value i to buffers[i], at most capacities[i] bytes; ret_lengths[i] its length, or a negative status. */
+MC_API int32_t mc_store_get_batch(mc_store *store, const struct mc_keys *keys, void *const *buffers,
+                                  const uint64_t *capacities, uint64_t timeout_ns, int64_t *ret_lengths,
+                                  struct mc_error *error);
+
+/* Views; where ret_lengths[i] is negative, there is none to release. */
+MC_API int32_t mc_store_view_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns,
+                                   uint64_t *ret_views, const void **ret_data, int64_t *ret_lengths,
+                                   struct mc_error *error);
+
+MC_API int32_t mc_store_size_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns,
+                                   int64_t *ret_lengths, struct mc_error *error);
+
+/* ret_found[i]: 1, 0, or a negative status. MC_OK also when some aren't there. */
+MC_API int32_t mc_store_exists_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns,
+                                     int32_t *ret_found, struct mc_error *error);
+
+MC_API int32_t mc_store_remove_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns,
+                                     int32_t *ret_statuses, struct mc_error *error);
+
+/* Removes every key there is at the time, page by page; returns how many. */
+MC_API int64_t mc_store_remove_all(mc_store *store, uint64_t timeout_ns, struct mc_error *error);
+
+/* ---- Listing ---------------------------------------------------------------------------------------------------- */
+
+/* Lists about `limit` keys (1 to 65536) from *cursor on, which is 0 at first and is moved on; 0 again at the end. Keys
+ * that are there all the while are listed once each. The page is the caller's until mc_page_free. */
+struct mc_page {
+    const uint8_t *bytes;    /* the keys behind each other */
+    const uint32_t *lengths; /* of each */
+    size_t count;
+};
+
+MC_API int32_t mc_store_list(mc_store *store, uint64_t *cursor, uint32_t limit, uint64_t timeout_ns,
+                             struct mc_page **ret_page, struct mc_error *error);
+
+/* NULL is fine. */
+MC_API void mc_page_free(struct mc_page *page);
+
+/* ---- Asynchronous calls ------------------------------------------------------------------------------------------ */
+
+#define MC_STORE_PUT 1u
+#define MC_STORE_GET 2u
+#define MC_STORE_VIEW 3u
+#define MC_STORE_SIZE 4u
+#define MC_STORE_EXISTS 5u
+#define MC_STORE_REMOVE 6u
+
+/* What a batch call takes, for mc_store_submit. Set what the kind doesn't use to zero. Everything pointed to belongs to
+ * the operation until its completion was reaped. */
+struct mc_store_operation {
+    uint32_t struct_size;
+    uint32_t kind; /* MC_STORE_PUT … */
+    struct mc_keys keys;
+    const void *const *values;        /* PUT */
+    void *const *buffers;             /* GET */
+    const uint64_t *lengths;          /* PUT: of the values. GET: capacities of the buffers */
+    const struct mc_put_options *put; /* PUT; may be NULL */
+    int32_t *statuses;                /* PUT, REMOVE; EXISTS: 1, 0 or a status */
+    int64_t *found;                   /* GET, VIEW, SIZE: lengths or statuses */
+    uint64_t *views;                  /* VIEW */
+    const void **data;                /* VIEW */
+    uint64_t timeout_ns;
+};
+
+/* Begins the operation on a thread of the store and returns. Its completion appears in `queue`, with the operation's
+ * id as `batch` and what the batch call would have returned as `status`. MC_ERR_TOO_MANY beyond 65536 waiting. */
+MC_API int32_t mc_store_submit(mc_store *store, const struct mc_store_operation *operation, mc_queue *queue,
+                               uint64_t user_data, uint64_t *ret_operation, struct mc_error *error);
+
+/* Releases the id of an operation that has completed; MC_ERR_BUSY before. */
+MC_API int32_t mc_operation_free(uint64_t operation);
+
+MC_END_DECLS
+
+#endif
