@@ -41,7 +41,7 @@ struct letter *outbox_take(struct outbox *outbox);
 /* Appends a letter with `length` bytes of body, to be filled in. NULL if memory is short. */
 struct letter *outbox_add(struct outbox *outbox, uint16_t type, uint64_t tag, uint32_t length);
 
-/* Appends an answer that is only a status. */
+/* Appends an answer that is only a status; its type is odd, whatever the request's was. */
 void outbox_refuse(struct outbox *outbox, uint16_t request_type, uint64_t tag, int32_t status);
 
 /* For each MESSAGE of messages.def, packed: struct letter *outbox_name(struct outbox *, uint64_t tag,

