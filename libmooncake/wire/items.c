@@ -93,26 +93,26 @@ int64_t items_count(struct message_bytes list) {
 }
 
 #define MESSAGE(NAME, name, number, fields)
-#define RECORD(NAME, name, fields)                                                              \
-    bool items_add_##name(struct items *items, const struct message_##name *record) {           \
-        int64_t size = message_pack_##name(record, NULL, 0);                                    \
-        uint8_t *place;                                                                         \
-                                                                                                \
-        if (size < 0) {                                                                         \
-            items->full = true;                                                                 \
-            return false;                                                                       \
-        }                                                                                       \
-        place = items_add(items, (uint32_t)size);                                               \
-        return place != NULL && message_pack_##name(record, place, (size_t)size) == size;       \
-    }                                                                                           \
-                                                                                                \
-    int32_t items_next_##name(struct message_bytes *list, struct message_##name *ret_record) {  \
-        struct message_bytes item;                                                              \
-        int32_t more = items_next(list, &item);                                                 \
-                                                                                                \
-        if (more == 1 && message_unpack_##name(item.data, item.length, ret_record) != MC_OK)    \
-            return MC_ERR_PROTOCOL;                                                             \
-        return more;                                                                            \
+#define RECORD(NAME, name, fields)                                                             \
+    bool items_add_##name(struct items *items, const struct message_##name *record) {          \
+        int64_t size = message_pack_##name(record, NULL, 0);                                   \
+        uint8_t *place;                                                                        \
+                                                                                               \
+        if (size < 0) {                                                                        \
+            items->full = true;                                                                \
+            return false;                                                                      \
+        }                                                                                      \
+        place = items_add(items, (uint32_t)size);                                              \
+        return place != NULL && message_pack_##name(record, place, (size_t)size) == size;      \
+    }                                                                                          \
+                                                                                               \
+    int32_t items_next_##name(struct message_bytes *list, struct message_##name *ret_record) { \
+        struct message_bytes item;                                                             \
+        int32_t more = items_next(list, &item);                                                \
+                                                                                               \
+        if (more == 1 && message_unpack_##name(item.data, item.length, ret_record) != MC_OK)   \
+            return MC_ERR_PROTOCOL;                                                            \
+        return more;                                                                           \
     }
 #include "wire/messages.def"
 #undef MESSAGE

@@ -44,8 +44,8 @@ int64_t items_count(struct message_bytes list);
  * bool items_add_name(struct items *, const struct message_name *)      false when full
  * int32_t items_next_name(struct message_bytes *list, struct message_name *ret_record)   as items_next */
 #define MESSAGE(NAME, name, number, fields)
-#define RECORD(NAME, name, fields)                                                     \
-    bool items_add_##name(struct items *items, const struct message_##name *record);   \
+#define RECORD(NAME, name, fields)                                                   \
+    bool items_add_##name(struct items *items, const struct message_##name *record); \
     int32_t items_next_##name(struct message_bytes *list, struct message_##name *ret_record);
 #include "wire/messages.def"
 #undef MESSAGE

@@ -32,7 +32,7 @@ struct letter *outbox_add(struct outbox *outbox, uint16_t type, uint64_t tag, ui
 }
 
 void outbox_refuse(struct outbox *outbox, uint16_t request_type, uint64_t tag, int32_t status) {
-    struct letter *letter = outbox_add(outbox, request_type | 1u, tag, 0);
+    struct letter *letter = outbox_add(outbox, (uint16_t)(request_type | 1u), tag, 0);
 
     if (letter != NULL)
         letter->status = status;

@@ -64,6 +64,9 @@ static inline bool slot_word_readable(uint64_t word, uint64_t generation) {
            (slot_word_state(word) == SLOT_LIVE || slot_word_state(word) == SLOT_RESERVED);
 }
 
+/* A half of a slot as words, whatever its fields are. */
+typedef uint64_t slot_raw __attribute__((may_alias));
+
 /* A reader may be late: what it reads is then being written by the next holder, and is thrown away after the second
  * look. So descriptions and payloads are copied by these, which make no undefined race of that. */
 static inline void slot_describe(struct slot *slot, const struct slot_description *description) {
@@ -71,7 +74,7 @@ static inline void slot_describe(struct slot *slot, const struct slot_descriptio
 
     __builtin_memcpy(words, description, sizeof(words));
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        __atomic_store_n((uint64_t *)(void *)&slot->described + i, words[i], __ATOMIC_RELAXED);
+        __atomic_store_n((slot_raw *)(void *)&slot->described + i, words[i], __ATOMIC_RELAXED);
 }
 
 static inline struct slot_description slot_description(const struct slot *slot) {
@@ -79,7 +82,7 @@ static inline struct slot_description slot_description(const struct slot *slot) 
     uint64_t words[sizeof(description) / sizeof(uint64_t)];
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        words[i] = __atomic_load_n((const uint64_t *)(const void *)&slot->described + i, __ATOMIC_RELAXED);
+        words[i] = __atomic_load_n((const slot_raw *)(const void *)&slot->described + i, __ATOMIC_RELAXED);
     __builtin_memcpy(&description, words, sizeof(words));
     return description;
 }

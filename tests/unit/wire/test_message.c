@@ -185,6 +185,78 @@ static void a_message_larger_than_a_frame_takes_is_refused_before_it_is_read(voi
     assert_int_equal(message_pack_notify(&notify, NULL, 0), MC_ERR_TOO_LARGE);
 }
 
+/* For each message and record of messages.def the same test: made with fields that all differ, it has the size of its
+ * fields, comes out as it went in, reads zero behind a cut between two fields, is refused when cut within one, skips
+ * what is behind its end, and is packed into nothing smaller than it is. */
+#define SOME_BYTES "seven!!"
+
+static uint64_t made;
+
+static uint64_t make_number(void) {
+    return made += 0x0123456789abcdef;
+}
+
+static struct message_id make_id(void) {
+    struct message_id id;
+
+    for (size_t i = 0; i < sizeof(id.bytes); i++)
+        id.bytes[i] = (uint8_t)(make_number() >> 56);
+    return id;
+}
+
+#define MAKE_U32(field) message.field = (uint32_t)make_number();
+#define MAKE_U64(field) message.field = make_number();
+#define MAKE_ID(field) message.field = make_id();
+#define MAKE_BYTES(field) message.field = text(SOME_BYTES);
+
+#define SIZE_OF_U32(field) ends[size += 4] = true;
+#define SIZE_OF_U64(field) ends[size += 8] = true;
+#define SIZE_OF_ID(field) ends[size += 16] = true;
+#define SIZE_OF_BYTES(field) ends[size += 4 + sizeof(SOME_BYTES) - 1] = true;
+
+#define EQUAL_U32(field) assert_true(out.field == message.field);
+#define EQUAL_U64(field) assert_true(out.field == message.field);
+#define EQUAL_ID(field) assert_memory_equal(&out.field, &message.field, 16);
+#define EQUAL_BYTES(field) assert_text(out.field, SOME_BYTES);
+
+#define LARGEST 256
+
+#define MESSAGE(NAME, name, number, fields) RECORD(NAME, name, fields)
+#define RECORD(NAME, name, fields)                                                               \
+    static void name##_holds(void **state) {                                                     \
+        struct message_##name message = {0}, out;                                                \
+        uint8_t buffer[LARGEST] = {0}, again[LARGEST];                                           \
+        bool ends[LARGEST] = {true};                                                             \
+        size_t size = 0;                                                                         \
+                                                                                                 \
+        (void)state;                                                                             \
+        fields(MAKE_U32, MAKE_U64, MAKE_ID, MAKE_BYTES);                                         \
+        fields(SIZE_OF_U32, SIZE_OF_U64, SIZE_OF_ID, SIZE_OF_BYTES);                             \
+        assert_int_equal(message_pack_##name(&message, NULL, 0), size);                          \
+        for (size_t capacity = 0; capacity < size; capacity++)                                   \
+            assert_int_equal(message_pack_##name(&message, buffer, capacity), MC_ERR_TOO_LARGE); \
+        assert_int_equal(message_pack_##name(&message, buffer, size), size);                     \
+        assert_int_equal(buffer[size], 0);                                                       \
+        for (size_t length = 0; length <= LARGEST; length++) {                                   \
+            uint8_t *bytes = exact_copy(buffer, length);                                         \
+            int32_t status = message_unpack_##name(bytes, length, &out);                         \
+                                                                                                 \
+            assert_int_equal(status, length >= size || ends[length] ? MC_OK : MC_ERR_PROTOCOL);  \
+            if (status == MC_OK) {                                                               \
+                memset(again, 0xff, sizeof(again));                                              \
+                assert_true(message_pack_##name(&out, again, sizeof(again)) <= (int64_t)size);   \
+                assert_memory_equal(again, buffer, length < size ? length : size);               \
+            }                                                                                    \
+            if (length >= size) {                                                                \
+                fields(EQUAL_U32, EQUAL_U64, EQUAL_ID, EQUAL_BYTES);                             \
+            }                                                                                    \
+            free(bytes);                                                                         \
+        }                                                                                        \
+    }
+#include "wire/messages.def"
+#undef MESSAGE
+#undef RECORD
+
 static void requests_are_even_and_their_replies_follow_them(void **state) {
     static const int numbers[] = {
 #define MESSAGE(NAME, name, number, fields) MESSAGE_##NAME,
@@ -213,6 +285,11 @@ int main(void) {
         cmocka_unit_test(packing_never_passes_the_capacity),
         cmocka_unit_test(a_message_larger_than_a_frame_takes_is_refused_before_it_is_read),
         cmocka_unit_test(requests_are_even_and_their_replies_follow_them),
+#define MESSAGE(NAME, name, number, fields) cmocka_unit_test(name##_holds),
+#define RECORD(NAME, name, fields) cmocka_unit_test(name##_holds),
+#include "wire/messages.def"
+#undef MESSAGE
+#undef RECORD
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
