@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ static void destroy(struct ref *ref) {
     free(memory);
 }
 
-int32_t host_memory_alloc(uint64_t size, uint64_t *ret_id, void **ret_address, struct mc_error *error) {
+static int32_t make(uint64_t size, bool pages, uint64_t *ret_id, void **ret_address, struct mc_error *error) {
     size_t rounded = size <= SIZE_MAX ? memfd_round(size) : 0;
     struct host_memory *memory;
     int32_t status;
@@ -55,7 +56,7 @@ int32_t host_memory_alloc(uint64_t size, uint64_t *ret_id, void **ret_address, s
     memory = calloc(1, sizeof(*memory));
     if (memory == NULL)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
-    if (memfd_make("mooncake", rounded, &memory->fd, &memory->address) != 0) {
+    if ((pages ? memfd_make : memfd_reserve)("mooncake", rounded, &memory->fd, &memory->address) != 0) {
         int reason = errno;
 
         free(memory);
@@ -79,6 +80,25 @@ int32_t host_memory_alloc(uint64_t size, uint64_t *ret_id, void **ret_address, s
     }
     ref_drop(&memory->object.ref);
     return status;
+}
+
+int32_t host_memory_alloc(uint64_t size, uint64_t *ret_id, void **ret_address, struct mc_error *error) {
+    return make(size, true, ret_id, ret_address, error);
+}
+
+int32_t host_memory_reserve(uint64_t size, uint64_t *ret_id, void **ret_address, struct mc_error *error) {
+    return make(size, false, ret_id, ret_address, error);
+}
+
+int32_t host_memory_fault_in(void *address, uint64_t length) {
+    struct host_memory *memory = host_memory_hold((uint64_t)(uintptr_t)address, length);
+    int result;
+
+    if (memory == NULL)
+        return MC_ERR_INVALID_ARGUMENT;
+    result = memfd_fault_in(memory->fd, memory->address, (size_t)((char *)address - (char *)memory->address), length);
+    host_memory_release(memory);
+    return result == 0 ? MC_OK : MC_ERR_NO_MEMORY;
 }
 
 int32_t host_memory_free(uint64_t id) {

@@ -16,6 +16,13 @@ struct host_memory;
 /* Allocates, and publishes an id (base/object.h). */
 int32_t host_memory_alloc(uint64_t size, uint64_t *ret_id, void **ret_address, struct mc_error *error);
 
+/* The same without pages: they come when they are first touched, or by host_memory_fault_in. */
+int32_t host_memory_reserve(uint64_t size, uint64_t *ret_id, void **ret_address, struct mc_error *error);
+
+/* Gives part of such memory its pages; what is there stays as it is. MC_ERR_NO_MEMORY; MC_ERR_INVALID_ARGUMENT: it is
+ * no such memory. */
+int32_t host_memory_fault_in(void *address, uint64_t length);
+
 /* MC_ERR_BUSY while it is held. */
 int32_t host_memory_free(uint64_t id);
 

@@ -82,8 +82,8 @@ static int create(const char *name) {
     return fd;
 }
 
-/* Gives the memory all its pages now, so that being out of memory is an error here and not a signal later. */
-static int fault_in(int fd, void *address, size_t size) {
+int memfd_fault_in(int fd, void *mapping, size_t offset, size_t size) {
+    char *address = (char *)mapping + offset;
     int result;
 
     do
@@ -91,17 +91,18 @@ static int fault_in(int fd, void *address, size_t size) {
     while (result < 0 && errno == EINTR);
     if (result < 0 && errno == EINVAL) { /* Linux before 5.14 */
         do
-            result = fallocate(fd, 0, 0, (off_t)size);
+            result = fallocate(fd, 0, (off_t)offset, (off_t)size);
         while (result < 0 && errno == EINTR);
         for (size_t at = 0; result == 0 && at < size; at += memfd_page_size())
-            *((volatile char *)address + at) = 0;
+            (void)__atomic_fetch_or(address + at, 0, __ATOMIC_RELAXED);
     }
     if (result < 0 && (errno == EFAULT || errno == ENOSPC))
         errno = ENOMEM;
     return result;
 }
 
-int memfd_make(const char *name, size_t size, int *ret_fd, void **ret_address) {
+/* The pages come with it, or when they are first touched. */
+static int make(const char *name, size_t size, bool pages, int *ret_fd, void **ret_address) {
     void *address = MAP_FAILED;
     int fd, saved;
 
@@ -122,7 +123,7 @@ int memfd_make(const char *name, size_t size, int *ret_fd, void **ret_address) {
     if (ftruncate(fd, (off_t)size) < 0)
         goto fail;
     address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (address == MAP_FAILED || fault_in(fd, address, size) < 0)
+    if (address == MAP_FAILED || (pages && memfd_fault_in(fd, address, 0, size) < 0))
         goto fail;
     if (fcntl(fd, F_ADD_SEALS, NEEDED_SEALS) < 0) {
         errno = EOPNOTSUPP;
@@ -139,6 +140,14 @@ fail:
     fork_close(fd);
     errno = saved;
     return -1;
+}
+
+int memfd_make(const char *name, size_t size, int *ret_fd, void **ret_address) {
+    return make(name, size, true, ret_fd, ret_address);
+}
+
+int memfd_reserve(const char *name, size_t size, int *ret_fd, void **ret_address) {
+    return make(name, size, false, ret_fd, ret_address);
 }
 
 /* Is it a memfd of ordinary pages (huge ones can run out), sealed, with this range in it? */

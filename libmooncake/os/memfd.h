@@ -11,6 +11,13 @@
  * is closed in forked children, the mapping stays there; close it with fork_close. */
 int memfd_make(const char *name, size_t size, int *ret_fd, void **ret_address);
 
+/* The same without pages: they come when they are first touched, or by memfd_fault_in. */
+int memfd_reserve(const char *name, size_t size, int *ret_fd, void **ret_address);
+
+/* Gives [offset, offset + size) of the whole mapping of `fd` its pages now, so that being out of memory is an error here
+ * and not a signal later; what is there stays as it is. -1 with errno. */
+int memfd_fault_in(int fd, void *mapping, size_t offset, size_t size);
+
 /* Maps `size` bytes at `offset` of a descriptor that came from another process, after checking that it is a memfd that
  * has those seals and that size; never inherited by children (MADV_DONTFORK). -1 with errno (EBADF: not sealed, or
  * the range is not within it). */
