@@ -1,4 +1,5 @@
-/* fuzz_message.c - a byte that picks a message of messages.def, and any bytes as its body.
+/* fuzz_message.c - a byte that picks a message of messages.def (its number) or a record (from 0x80 on, in the order in
+ * which they stand there), and any bytes as its body.
  *
  * A body that is taken must pack again, to bytes that unpack and pack to themselves.
  */
@@ -11,7 +12,7 @@
 #include "wire/frame.h"
 #include "wire/message.h"
 
-#define MESSAGE(NAME, name, number, fields)                                           \
+#define RECORD(NAME, name, fields)                                                    \
     static void try_##name(const uint8_t *body, size_t length) {                      \
         struct message_##name message, other;                                         \
         int64_t size;                                                                 \
@@ -34,10 +35,19 @@
         free(packed);                                                                 \
         free(again);                                                                  \
     }
-#define RECORD(NAME, name, fields)
+#define MESSAGE(NAME, name, number, fields) RECORD(NAME, name, fields)
 #include "wire/messages.def"
 #undef RECORD
 #undef MESSAGE
+
+enum {
+    RECORDS_BEGIN = 0x7f,
+#define MESSAGE(NAME, name, number, fields)
+#define RECORD(NAME, name, fields) RECORD_##NAME,
+#include "wire/messages.def"
+#undef RECORD
+#undef MESSAGE
+};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0)
@@ -47,7 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case number:                            \
         try_##name(data + 1, size - 1);     \
         break;
-#define RECORD(NAME, name, fields)
+#define RECORD(NAME, name, fields)      \
+    case RECORD_##NAME:                 \
+        try_##name(data + 1, size - 1); \
+        break;
 #include "wire/messages.def"
 #undef RECORD
 #undef MESSAGE

@@ -101,10 +101,134 @@ def prefaces() -> dict[str, bytes]:
     }
 
 
+SEGMENT = bytes(range(0x10, 0x20))
+CLIENT = bytes(range(0x20, 0x30))
+
+
+def items(*parts: bytes) -> bytes:
+    """A list, with its length in front: the value of a BYTES field."""
+    return text(b"".join(text(part) for part in parts))
+
+
+def place(slot: int = 4096) -> bytes:
+    return SEGMENT + struct.pack("<QQQ", slot, 7, 65536)
+
+
+def stamp(*floors: bytes) -> bytes:
+    return struct.pack("<QQQQ", 3, 5_000_000_000, 12, 4) + items(*floors)
+
+
+def publication(sequence: int = 5, places: bytes | None = None) -> bytes:
+    head = struct.pack("<QIQQQ", sequence, 1, 0, 0, 1000)
+    return head + text(b"key") + (items(place(), place(4160)) if places is None else places)
+
+
+def location(places: bytes) -> bytes:
+    return struct.pack("<QQQ", 3, 9, 1000) + places
+
+
+def verdict(status: int = 0) -> bytes:
+    return struct.pack("<QiQQ", 5, status, 3, 9)
+
+
+def finding(status: int, *locations: bytes) -> bytes:
+    return struct.pack("<i", status) + items(*locations)
+
+
+def holding(state: int = 2) -> bytes:
+    return struct.pack("<IQQQQQQ", state, 4096, 7, 65536, 1000, 3, 9) + text(b"key")
+
+
+def store_messages() -> dict[str, bytes]:
+    """One of each of the store's messages, whole, by number and name."""
+    grant = struct.pack("<QQQ", 4096, 7, 65536)
+    stamped = text(stamp(SEGMENT + struct.pack("<Q", 11)))
+    owner = SEGMENT + text(b"127.0.0.1:1") + text(b"pool") + struct.pack("<QQ", 1 << 30, 1 << 20)
+    return {
+        "6-attach": CLIENT + text(b"127.0.0.1:1"),
+        "7-attached": SEGMENT + struct.pack("<QQQI", 0x7F0000001000, 1 << 30, 0x7F0000000000, 1024),
+        "8-reserve": CLIENT + SEGMENT + struct.pack("<QQQI", 3, 2, 4096, 8),
+        "9-reserved": items(grant, grant),
+        "10-release": CLIENT + SEGMENT + items(grant) + items(struct.pack("<Q", 3)),
+        "11-released": b"",
+        "12-publish": CLIENT + struct.pack("<QQ", 3, 2) + items(publication(5), publication(6)),
+        "13-published": stamped + items(verdict(), verdict(-705)),
+        "14-lookup": CLIENT + struct.pack("<QI", 3, 1) + items(b"key", b"other"),
+        "15-located": stamped
+        + items(finding(0, location(items(place())), location(items(place(4160)))), finding(-704)),
+        "16-remove": CLIENT + struct.pack("<QQ", 3, 2) + items(struct.pack("<Q", 5) + text(b"key")),
+        "17-removed": stamped + items(verdict(-704)),
+        "18-list": CLIENT + struct.pack("<QQI", 3, 1 << 63, 100),
+        "19-listed": stamped + struct.pack("<Q", 0) + items(b"key", b"other"),
+        "20-beat": CLIENT + struct.pack("<QQ", 3, 1) + text(bytes(range(32))),
+        "21-beaten": stamped + struct.pack("<Q", 2) + items(owner, owner),
+        "22-mount": SEGMENT + struct.pack("<QII", 3, 0, 1) + owner[16:] + items(holding(), holding(1)),
+        "23-mounted": struct.pack("<Q", 3),
+        "24-poll": SEGMENT + struct.pack("<QQQ", 3, 1 << 20, 0) + items(struct.pack("<IQQ", 1, 4096, 7)),
+        "25-commands": struct.pack("<Q", 3) + items(struct.pack("<IQQQQ", 2, 4096, 7, 3, 9)),
+        "26-unmount": SEGMENT + struct.pack("<Q", 3),
+        "27-unmounted": b"",
+    }
+
+
+def lists() -> dict[str, bytes]:
+    publish, lookup = b"\x0c" + CLIENT + struct.pack("<QQ", 3, 2), b"\x0e" + CLIENT + struct.pack("<QI", 3, 1)
+    whole = {name: bytes([int(name.split("-")[0])]) + body for name, body in store_messages().items()}
+    return {
+        **{name: body for name, body in whole.items() if name.split("-")[1] not in ("attach", "attached")},
+        "empty": b"",
+        "unknown": b"\xff" + items(b"key"),
+        "no-fields": b"\x0c",
+        "list-empty": publish + items(),
+        "list-many-of-nothing": publish + text(bytes(4) * 5000),
+        "list-cut-length": lookup + text(text(b"key") + b"\x03\x00\x00"),
+        "list-cut-item": lookup + text(text(b"key") + text(b"oth", 4)),
+        "list-length-near-2-32": lookup + text(text(b"key", 0xFFFFFFFF)),
+        "list-length-wraps-position": lookup + text(text(b"key") + text(b"key", 0xFFFFFFF8)),
+        "list-length-2-31": lookup + text(text(b"key", 1 << 31)),
+        "list-ends-with-body-but-not-item": lookup + text(text(b"key", 0xFF), 7),
+        "record-cut-in-field": publish + items(publication()[:-1]),
+        "record-cut-between-fields": publish + items(publication()[:8], publication()[:12], publication()[:43]),
+        "record-longer": publish + items(publication() + b"of a later version", publication()),
+        "record-length-near-2-32": publish + items(publication()[:36] + text(b"key", 0xFFFFFFFF)),
+        "nested-cut-item": publish + items(publication(5, text(text(place()[:-1], 40)))),
+        "nested-cut-record": publish + items(publication(5, items(place()[:-1]))),
+        "nested-longer-than-record": publish + items(publication(5, text(text(place()), 45))),
+        "nested-length-near-2-32": publish + items(publication(5, text(text(place(), 0xFFFFFFD4)))),
+        "nested-many": publish + items(publication(5, items(*[place()] * 200))),
+        "nested-thrice-cut": b"\x0f" + text(b"") + items(finding(0, location(text(text(place()[:-1], 40))))),
+        "stamp-cut": b"\x0d" + text(stamp()[:-1]) + items(verdict()),
+        "stamp-empty": b"\x0d" + text(b"") + items(verdict()),
+        "stamp-floor-cut": b"\x0d" + text(stamp(SEGMENT + bytes(7))) + items(verdict()),
+        "all-ones": b"\x0c" + b"\xff" * 128,
+    }
+
+
+def records() -> dict[str, bytes]:
+    """By the numbers that fuzz_message.c gives them."""
+    return {
+        "record-place": b"\x80" + place(),
+        "record-stamp": b"\x81" + stamp(SEGMENT + struct.pack("<Q", 11)),
+        "record-stamp-cut": b"\x81" + stamp()[:-1],
+        "record-publication": b"\x85" + publication(),
+        "record-publication-cut-key": b"\x85" + publication()[:42],
+        "record-publication-longer": b"\x85" + publication() + b"of a later version",
+        "record-finding": b"\x87" + finding(0, location(items(place()))),
+        "record-owner-length-2-31": b"\x8a" + SEGMENT + text(b"127.0.0.1:1", 1 << 31),
+        "record-holding": b"\x8b" + holding(),
+        "record-none": b"\xfe",
+    }
+
+
 def messages() -> dict[str, bytes]:
     notify = text(b"127.0.0.1:1") + text(b"kv") + text(b"ready")
     invitation = text(b"\x00mooncake") + bytes(range(32))
+    store = {name: bytes([int(name.split("-")[0])]) + body for name, body in store_messages().items()}
     return {
+        **store,
+        **{f"{name}-cut": body[:-1] for name, body in store.items() if len(body) > 1},
+        **{f"{name}-longer": body + b"of a later version" for name, body in store.items()},
+        **records(),
         "empty": b"",
         "unknown": b"\xff" + notify,
         "ping": b"\x00",
@@ -130,7 +254,8 @@ def messages() -> dict[str, bytes]:
 
 
 def main() -> None:
-    for target, seeds in (("frame", frames()), ("preface", prefaces()), ("message", messages())):
+    targets = {"frame": frames(), "items": lists(), "message": messages(), "preface": prefaces()}
+    for target, seeds in targets.items():
         (CORPUS / target).mkdir(parents=True, exist_ok=True)
         for name, data in seeds.items():
             (CORPUS / target / name).write_bytes(data)
