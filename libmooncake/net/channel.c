@@ -133,6 +133,35 @@ int32_t channel_call(struct channel *channel, uint16_t type, const void *body, u
     return status;
 }
 
+static void begun_done(struct lane_request *request, int32_t status) {
+    struct channel_call *call = list_entry(request, struct channel_call, request);
+
+    call->reply_length = status == MC_OK ? request->reply_length : 0;
+    call->done(call, status);
+}
+
+void channel_begin(struct channel *channel, struct channel_call *call, uint16_t type, const void *body, uint32_t length,
+                   void *reply, uint32_t reply_capacity) {
+    struct lane *lane = idlest(channel);
+    struct list requests;
+
+    call->lane = lane;
+    call->request = (struct lane_request){
+        .frame = {.type = (uint16_t)(FRAME_CALL + type), .payload = length},
+        .payload = body,
+        .reply = reply,
+        .reply_capacity = reply_capacity,
+        .done = begun_done,
+    };
+    list_init(&requests);
+    list_append(&requests, &call->request.node);
+    lane_submit(lane, &requests, false); /* after which the call may be gone */
+}
+
+void channel_cancel(struct channel_call *call, int32_t status) {
+    lane_cancel(call->lane, &(struct lane_request *){&call->request}, 1, status);
+}
+
 static int32_t resolve(struct channel *channel, struct mc_error *error) {
     struct address_text parts;
     int32_t status = address_parse(channel->address, &parts, error);

@@ -51,6 +51,27 @@ size_t channel_lanes(struct channel *channel, struct lane *lanes[CHANNEL_LANES_M
 int32_t channel_call(struct channel *channel, uint16_t type, const void *body, uint32_t length, uint64_t deadline,
                      void *reply, uint32_t reply_capacity, uint32_t *ret_reply_length);
 
+/* A call that goes on by itself; embedded in its owner, who keeps it until `done`. */
+struct channel_call {
+    /* Terminal, with what channel_call would return; the call may be freed or used again at once. On the loop's thread,
+     * or that of whoever drives, breaks or closes the channel, or begins or cancels calls, with a lane's lock held: it
+     * must not call into the channel. */
+    void (*done)(struct channel_call *call, int32_t status);
+    uint32_t reply_length; /* after MC_OK: of the reply's body, cut at reply_capacity */
+    /* The channel's. */
+    struct lane *lane;
+    struct lane_request request;
+};
+
+/* As channel_call, without waiting; the loop drives. Body and reply stay in place until `done`, which may be called
+ * before the return. No deadline: whoever needs one cancels. */
+void channel_begin(struct channel *channel, struct channel_call *call, uint16_t type, const void *body, uint32_t length,
+                   void *reply, uint32_t reply_capacity);
+
+/* Ends a call that was begun, with `status` unless it has ended. On return `done` was called, and nothing touches body
+ * and reply. */
+void channel_cancel(struct channel_call *call, int32_t status);
+
 #define LANES_DRIVEN_MAX 16u
 
 /* Waits until `event` is set or the deadline (false), driving the lanes meanwhile; or leaving them to the loop, if

@@ -16,7 +16,7 @@
 #include "os/socket.h"
 #include "wire/message.h"
 
-#define SERVICES_MAX 16
+#define SERVICES_MAX 32
 #define ACCEPTS_AT_ONCE 64
 #define REFUSED_AT_ONCE 64u /* sessions above the limit that are told so; beyond that, connections are just closed */
 #define PAUSE_WITHOUT_DESCRIPTORS (100 * CLOCK_MILLISECOND)
@@ -29,6 +29,7 @@ struct server {
     size_t service_count;
     struct list sessions;
     uint32_t session_count;
+    struct clients clients;
     _Atomic uint64_t accepted, refused, broken;
 };
 
@@ -55,14 +56,10 @@ int32_t server_open(const struct server_options *options, struct server **ret_se
     server->options = *options;
     server->watch.fd = -1;
     list_init(&server->sessions);
+    clients_init(&server->clients);
     server_add(server, &ping);
     *ret_server = server;
     return MC_OK;
-}
-
-void server_add(struct server *server, const struct service *service) {
-    if (server->service_count < SERVICES_MAX)
-        server->services[server->service_count++] = service;
 }
 
 static const struct service *find_service(void *context, uint16_t type) {
@@ -74,11 +71,43 @@ static const struct service *find_service(void *context, uint16_t type) {
     return NULL;
 }
 
+int32_t server_add(struct server *server, const struct service *service) {
+    if (find_service(server, service->type) != NULL)
+        return MC_ERR_BUSY;
+    if (server->service_count == SERVICES_MAX)
+        return MC_ERR_TOO_MANY;
+    server->services[server->service_count++] = service;
+    return MC_OK;
+}
+
+void server_remove(struct server *server, const struct service *service) {
+    struct list *node, *after;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < server->service_count; i++)
+        if (server->services[i] != service)
+            server->services[kept++] = server->services[i];
+    server->service_count = kept;
+    list_each (node, after, &server->sessions)
+        session_drop_service(list_entry(node, struct session, node), service);
+}
+
+struct clients *server_clients(struct server *server) {
+    return &server->clients;
+}
+
+static int32_t greet_client(void *context, const struct session *session) {
+    struct server *server = context;
+
+    return clients_join(&server->clients, session->handshake.other.incarnation);
+}
+
 static void forget_session(void *context, struct session *session, enum session_end end) {
     struct server *server = context;
 
-    (void)session;
     server->session_count--;
+    if (!session->greeting)
+        clients_leave(&server->clients, session->handshake.other.incarnation);
     if (end == SESSION_REFUSED)
         server->refused++;
     else if (end == SESSION_BROKEN)
@@ -93,6 +122,7 @@ static void accept_all(struct loop_watch *watch, uint32_t events) {
         .self = server->options.self,
         .context = server,
         .find_service = find_service,
+        .greeted = greet_client,
         .ended = forget_session,
     };
 
@@ -151,6 +181,7 @@ struct server *server_close(struct server *server) {
 
     if (server == NULL)
         return NULL;
+    clients_watch(&server->clients, NULL, NULL);
     list_each (node, after, &server->sessions)
         session_end(list_entry(node, struct session, node), SESSION_CLOSED);
     if (server->watch.fd >= 0) {
@@ -158,6 +189,7 @@ struct server *server_close(struct server *server) {
         loop_remove(server->options.loop, &server->watch);
         socket_close(server->watch.fd);
     }
+    clients_destroy(&server->clients);
     free(server);
     return NULL;
 }

@@ -1,8 +1,9 @@
 /* net/session.c - the server's end of one connection.
  *
  * Requests are served in the order of arrival, inline; replies are queued and leave together, so that acknowledgements
- * of many small requests share a system call. A client that asks faster than it reads is not read from until its
- * replies have left: what it can make the server hold is bounded.
+ * of many small requests share a system call. Replies that come later leave together too, when the loop comes round.
+ * A client that asks faster than it reads is not read from until its replies have left: what it can make the server
+ * hold is bounded.
  */
 #include "net/session.h"
 
@@ -22,6 +23,8 @@
 /* ---- Exchanges ---- */
 
 static void exchange_free(struct exchange *exchange) {
+    if (exchange->pending)
+        exchange->session->pending_count--;
     if (exchange->service != NULL && exchange->service->ended != NULL)
         exchange->service->ended(exchange);
     list_remove(&exchange->node);
@@ -35,6 +38,7 @@ static void reply_left(struct connection *connection, struct outgoing *out);
 static void queue_reply(struct exchange *exchange, int32_t status) {
     struct frame *reply = &exchange->reply;
 
+    exchange->answered = true;
     reply->type = exchange->request.type | FRAME_REPLY;
     reply->id = exchange->request.id;
     reply->status = status;
@@ -104,8 +108,50 @@ static int32_t request_end(struct connection *connection) {
     session->current = NULL;
     if (status == MC_OK)
         status = exchange->service->serve(exchange);
-    queue_reply(exchange, status);
+    if (status != MC_ERR_PENDING) {
+        queue_reply(exchange, status);
+    } else if (!exchange->answered) {
+        exchange->pending = true;
+        session->pending_count++;
+    }
     return MC_OK;
+}
+
+void exchange_finish(struct exchange *exchange, int32_t status) {
+    struct session *session = exchange->session;
+
+    if (session->ending || exchange->answered)
+        return;
+    if (exchange->pending)
+        session->pending_count--;
+    exchange->pending = false;
+    queue_reply(exchange, status);
+    if (!session->stepping)
+        loop_post(session->options.loop, &session->flush);
+}
+
+/* The exchange goes on, without its service. */
+static void drop_service(struct session *session, struct exchange *exchange) {
+    if (exchange == session->current) { /* the rest of its payload goes nowhere */
+        connection_skip_payload(&session->connection);
+        exchange->status = MC_ERR_CLOSED;
+    } else {
+        exchange_finish(exchange, MC_ERR_CLOSED);
+    }
+    if (exchange->service->ended != NULL)
+        exchange->service->ended(exchange);
+    exchange->service = NULL;
+}
+
+void session_drop_service(struct session *session, const struct service *service) {
+    struct list *node, *after;
+
+    list_each (node, after, &session->exchanges) {
+        struct exchange *exchange = list_entry(node, struct exchange, node);
+
+        if (exchange->service == service)
+            drop_service(session, exchange);
+    }
 }
 
 static const struct connection_ops request_ops = {request_begin, request_end};
@@ -164,6 +210,10 @@ static void arm(struct session *session) {
         session->greeting ? handshake_sending(&session->handshake) : connection_sending(&session->connection);
     uint32_t events = (choked(session) ? 0u : (uint32_t)EPOLLIN) | (sending ? (uint32_t)EPOLLOUT : 0u);
 
+    /* What is pending may be so for long: that its client has gone must be seen all the same. */
+    if (choked(session) && session->pending_count > 0)
+        events |= (uint32_t)EPOLLRDHUP;
+
     if (events != session->armed)
         loop_change(session->options.loop, &session->watch, events);
     session->armed = events;
@@ -179,6 +229,8 @@ static int32_t greet(struct session *session) {
 
     if (status == MC_ERR_PENDING)
         return MC_OK;
+    if (status == MC_OK)
+        status = session->options.greeted(session->options.context, session);
     if (status != MC_OK)
         return status;
     session->greeting = false;
@@ -196,8 +248,10 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
     bool was_greeting = session->greeting;
     int32_t status = MC_OK;
 
-    (void)events;
-    if (session->greeting)
+    session->stepping = true;
+    if (choked(session) && (events & EPOLLRDHUP) != 0)
+        status = MC_ERR_CONNECTION_LOST;
+    if (status == MC_OK && session->greeting)
         status = greet(session);
     if (status == MC_OK && !session->greeting)
         status = connection_send(&session->connection);
@@ -205,12 +259,26 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
         status = connection_receive(&session->connection, RECEIVE_BUDGET);
     if (status == MC_OK && !session->greeting)
         status = connection_send(&session->connection);
+    session->stepping = false;
     if (status == MC_OK)
         arm(session);
     else if (was_greeting && session->greeting)
         session_end(session, SESSION_REFUSED);
     else
         session_end(session, ended_cleanly(session, status) ? SESSION_CLOSED : SESSION_BROKEN);
+}
+
+static void flush(struct loop_task *task) {
+    struct session *session = list_entry(task, struct session, flush);
+    int32_t status;
+
+    session->stepping = true;
+    status = connection_send(&session->connection);
+    session->stepping = false;
+    if (status == MC_OK)
+        arm(session);
+    else
+        session_end(session, SESSION_BROKEN);
 }
 
 static void on_timer(struct loop_timer *timer, uint64_t now) {
@@ -242,6 +310,8 @@ int32_t session_start(const struct session_options *options, int fd, int32_t ref
     session->watch.ready = on_ready;
     session->watch.fd = fd;
     session->armed = EPOLLIN;
+    session->flush.run = flush;
+    list_init(&session->flush.node);
     loop_timer_init(&session->timer, on_timer);
     status = handshake_begin(&session->handshake, options->self, AUTH_SERVER, NULL);
     handshake_refuse(&session->handshake, refusal);
@@ -260,7 +330,9 @@ int32_t session_start(const struct session_options *options, int fd, int32_t ref
 void session_end(struct session *session, enum session_end end) {
     struct list *node, *after;
 
+    session->ending = true;
     loop_timer_cancel_sync(session->options.loop, &session->timer);
+    loop_unpost_sync(session->options.loop, &session->flush);
     loop_remove(session->options.loop, &session->watch);
     connection_clear(&session->connection);
     socket_close(session->watch.fd);

@@ -15,6 +15,8 @@ struct session_options {
     const struct identity *self;
     void *context;
     const struct service *(*find_service)(void *context, uint16_t type);
+    /* The preface is over, and the client known. Another status than MC_OK ends the session as refused. */
+    int32_t (*greeted)(void *context, const struct session *session);
     /* Called once, just before the session is freed. */
     void (*ended)(void *context, struct session *session, enum session_end end);
 };
@@ -32,6 +34,10 @@ struct session {
     bool greeting; /* the preface isn't over */
     struct list exchanges;
     uint32_t exchange_count;  /* in `exchanges` */
+    uint32_t pending_count;   /* of those, to be answered later */
+    bool stepping;            /* what is queued now is sent, and the watch armed, without the task */
+    bool ending;              /* nothing is queued any more */
+    struct loop_task flush;   /* sends the replies that came later */
     struct exchange *current; /* whose payload is coming */
     struct handshake handshake;
     struct connection connection;
@@ -40,6 +46,9 @@ struct session {
 /* Takes over `fd` and appends the session to `sessions`. A `refusal` is told to the peer when it has shown its key.
  * On failure the descriptor is closed. */
 int32_t session_start(const struct session_options *options, int fd, int32_t refusal, struct list *sessions);
+
+/* Ends the exchanges of that service, which is answered with MC_ERR_CLOSED. */
+void session_drop_service(struct session *session, const struct service *service);
 
 /* Closes and frees the session. */
 void session_end(struct session *session, enum session_end end);
