@@ -14,6 +14,7 @@
 
 #include <mooncake/transfer.h>
 
+#include "base/ref.h"
 #include "net/channel.h"
 #include "net/server.h"
 
@@ -93,6 +94,9 @@ struct transport_ops {
     /* After MC_OK no peer touches it by this transport. MC_ERR_BUSY if that isn't so by `deadline`: then it is
      * published as before. */
     int32_t (*withdraw)(struct transport *transport, struct region *region, uint64_t deadline);
+    /* Is a peer's guarded transfer under way that may have found this 8-byte word of the engine's own memory equal
+     * before now? Any thread. NULL: never. */
+    bool (*in_flight)(struct transport *transport, const void *guard);
 
     /* Makes a link to the peer at the channel's other end. MC_ERR_NOT_SUPPORTED with a reason if there is no such path.
      */
@@ -104,6 +108,13 @@ struct transport_ops {
 
     /* Can the link carry the slice? NULL: any. */
     bool (*reach)(struct transport_link *link, const struct slice *slice);
+
+    /* A pointer through which the peer's registered memory at [address, address + length) is read and (with the right)
+     * written like the process's own, until the hold is dropped: also after the link, the peer and its engine are gone.
+     * May wait for the peer a moment, so not on the loop's thread. MC_ERR_NOT_SUPPORTED where there is none,
+     * MC_ERR_NO_MEMORY. NULL: never. */
+    int32_t (*map)(struct transport_link *link, uint64_t address, uint64_t length, uint32_t access, void **ret_memory,
+                   struct ref **ret_hold);
 
     /* step is NULL: takes all slices of the list, which is left empty. Some may be done before the return. `attended`
      * as for lane_submit. */

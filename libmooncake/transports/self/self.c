@@ -1,6 +1,7 @@
 /* transports/self/self.c - the path from an engine to itself: a copy in the calling thread.
  *
- * Holds nothing but a pointer to its host. Rights are checked as for any peer.
+ * Holds nothing but a pointer to its host, and counts what is in flight. Rights are checked as for any peer. A guard is
+ * looked at before each piece, so that between two of them nothing is in flight.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +12,16 @@
 
 struct transport {
     const struct transport_host *host;
+    struct guard_table guards;
 };
 
 struct transport_link {
-    const struct transport_host *host;
+    struct transport *transport;
 };
 
 static int32_t self_open(const struct transport_host *host, struct transport **ret_transport,
                          char reason[TRANSPORT_REASON_MAX]) {
-    struct transport *transport = malloc(sizeof(*transport));
+    struct transport *transport = calloc(1, sizeof(*transport));
 
     (void)reason;
     if (transport == NULL)
@@ -44,7 +46,7 @@ static int32_t self_connect(struct transport *transport, struct channel *channel
     link = malloc(sizeof(*link));
     if (link == NULL)
         return MC_ERR_NO_MEMORY;
-    link->host = transport->host;
+    link->transport = transport;
     *ret_link = link;
     return MC_OK;
 }
@@ -53,8 +55,36 @@ static void self_disconnect(struct transport_link *link) {
     free(link);
 }
 
+static bool self_in_flight(struct transport *transport, const void *guard) {
+    return guard_in_flight(&transport->guards, guard);
+}
+
+static void drop_hold(struct ref *hold) {
+    free(hold);
+}
+
+/* The memory is the process's own: the hold holds nothing. */
+static int32_t self_map(struct transport_link *link, uint64_t address, uint64_t length, uint32_t access,
+                        void **ret_memory, struct ref **ret_hold) {
+    const struct transport_host *host = link->transport->host;
+    struct ref *hold;
+    void *pin;
+
+    if (host->pin(host->context, address, length, access, &pin) != MC_OK)
+        return MC_ERR_NOT_SUPPORTED;
+    host->unpin(host->context, pin);
+    hold = malloc(sizeof(*hold));
+    if (hold == NULL)
+        return MC_ERR_NO_MEMORY;
+    ref_init(hold, drop_hold);
+    *ret_memory = (void *)(uintptr_t)address;
+    *ret_hold = hold;
+    return MC_OK;
+}
+
 static int32_t self_step(struct transport_link *link, struct slice *slice) {
-    const struct transport_host *host = link->host;
+    struct guard_table *guards = &link->transport->guards;
+    const struct transport_host *host = link->transport->host;
     uint64_t left = slice->length - slice->moved;
     uint64_t piece = left < TRANSPORT_PIECE ? left : TRANSPORT_PIECE;
     void *remote = (void *)(uintptr_t)(slice->remote + slice->moved);
@@ -65,8 +95,10 @@ static int32_t self_step(struct transport_link *link, struct slice *slice) {
                        slice->opcode == MC_READ ? MC_REMOTE_READ : MC_REMOTE_WRITE, &pin);
     if (status != MC_OK)
         return status;
-    if (slice->guarded && slice->moved == 0)
+    if (slice->guarded) {
+        guard_enter(guards, slice->guard_address);
         status = guard_check(host, slice->guard_address, slice->guard_value);
+    }
     if (status == MC_OK) {
         slice->indeterminate = slice->opcode == MC_WRITE;
         if (slice->opcode == MC_READ)
@@ -79,6 +111,8 @@ static int32_t self_step(struct transport_link *link, struct slice *slice) {
         else if (slice->guarded)
             status = guard_check(host, slice->guard_address, slice->guard_value);
     }
+    if (slice->guarded)
+        guard_leave(guards, slice->guard_address);
     host->unpin(host->context, pin);
     return status;
 }
@@ -95,5 +129,7 @@ const struct transport_ops transport_self = {
     .close = self_close,
     .connect = self_connect,
     .disconnect = self_disconnect,
+    .in_flight = self_in_flight,
+    .map = self_map,
     .step = self_step,
 };

@@ -287,19 +287,8 @@ static int32_t hold(struct shm_guest *guest, uint64_t address, uint64_t length, 
     return MC_ERR_NOT_REGISTERED;
 }
 
-static int32_t check_guard(struct shm_guest *guest, const struct slice *slice) {
-    struct hold guard;
-    int32_t status;
-
-    if (!slice->guarded)
-        return MC_OK;
-    status = hold(guest, slice->guard_address, sizeof(uint64_t), MC_REMOTE_READ, &guard);
-    if (status != MC_OK)
-        return status;
-    if (!guard_holds(guard.at, slice->guard_value))
-        status = MC_ERR_GUARD_MISMATCH;
-    let_go(guest, &guard);
-    return status;
+static int32_t check_guard(const struct slice *slice, const struct hold *guard) {
+    return !slice->guarded || guard_holds(guard->at, slice->guard_value) ? MC_OK : MC_ERR_GUARD_MISMATCH;
 }
 
 static uint32_t right_for(const struct slice *slice) {
@@ -335,18 +324,30 @@ bool shm_guest_reach(struct shm_guest *guest, const struct slice *slice) {
                                reach(guest, slice->guard_address, sizeof(uint64_t), MC_REMOTE_READ, deadline));
 }
 
-int32_t shm_guest_step(struct shm_guest *guest, struct slice *slice) {
+int32_t shm_guest_map(struct shm_guest *guest, uint64_t address, uint64_t length, uint32_t access, void **ret_memory,
+                      struct ref **ret_hold) {
+    struct mapping *mapping = NULL;
+
+    if (!atomic_load(&guest->dead))
+        mapping = take_region(guest, address, length, access);
+    if (mapping == NULL)
+        return MC_ERR_NOT_SUPPORTED;
+    if (!is_open(guest, mapping) || !map(guest, mapping, clock_after(clock_now(), MAP_TIME))) {
+        ref_drop(&mapping->ref);
+        return MC_ERR_NOT_SUPPORTED;
+    }
+    *ret_memory = atomic_load(&mapping->memory) + mapping->memory_offset + (address - mapping->base);
+    *ret_hold = &mapping->ref;
+    return MC_OK;
+}
+
+/* Copies the next piece; its guard is held. */
+static int32_t copy_piece(struct shm_guest *guest, struct slice *slice) {
     uint64_t left = slice->length - slice->moved;
     uint64_t piece = left < TRANSPORT_PIECE ? left : TRANSPORT_PIECE;
     struct hold remote;
-    int32_t status = MC_OK;
+    int32_t status = hold(guest, slice->remote + slice->moved, piece, right_for(slice), &remote);
 
-    if (atomic_load(&guest->dead))
-        return MC_ERR_CONNECTION_LOST;
-    if (slice->moved == 0)
-        status = check_guard(guest, slice);
-    if (status == MC_OK)
-        status = hold(guest, slice->remote + slice->moved, piece, right_for(slice), &remote);
     if (status != MC_OK)
         return status;
     slice->indeterminate = slice->opcode == MC_WRITE;
@@ -356,7 +357,29 @@ int32_t shm_guest_step(struct shm_guest *guest, struct slice *slice) {
         memcpy(remote.at, slice->local + slice->moved, piece);
     let_go(guest, &remote);
     slice->moved += piece;
-    return slice->moved < slice->length ? MC_ERR_PENDING : check_guard(guest, slice);
+    return MC_OK;
+}
+
+/* A guard is looked at before each piece, and its region counted as under copy until the piece is copied: so the host
+ * knows, when it has changed the word, whether anybody goes on who found it unchanged. */
+int32_t shm_guest_step(struct shm_guest *guest, struct slice *slice) {
+    struct hold guard;
+    int32_t status = MC_OK;
+
+    if (atomic_load(&guest->dead))
+        return MC_ERR_CONNECTION_LOST;
+    if (slice->guarded)
+        status = hold(guest, slice->guard_address, sizeof(uint64_t), MC_REMOTE_READ, &guard);
+    if (status != MC_OK)
+        return status;
+    status = check_guard(slice, &guard);
+    if (status == MC_OK)
+        status = copy_piece(guest, slice);
+    if (status == MC_OK)
+        status = slice->moved < slice->length ? MC_ERR_PENDING : check_guard(slice, &guard);
+    if (slice->guarded)
+        let_go(guest, &guard);
+    return status;
 }
 
 /* ---- Opening and closing ---- */

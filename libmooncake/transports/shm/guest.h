@@ -15,6 +15,8 @@ void shm_guest_close(struct shm_guest *guest);
 /* As transport_ops. */
 const char *shm_guest_trouble(struct shm_guest *guest);
 bool shm_guest_reach(struct shm_guest *guest, const struct slice *slice);
+int32_t shm_guest_map(struct shm_guest *guest, uint64_t address, uint64_t length, uint32_t access, void **ret_memory,
+                      struct ref **ret_hold);
 int32_t shm_guest_step(struct shm_guest *guest, struct slice *slice);
 
 #endif

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "os/fork.h"
@@ -44,6 +45,7 @@ struct guest {
     struct loop_watch watch;
     struct loop_timer timer;       /* to say HELLO */
     struct shm_counters *counters; /* NULL before HELLO */
+    uint8_t client[16];            /* its incarnation, once it has counters */
 };
 
 struct shm_host {
@@ -55,6 +57,7 @@ struct shm_host {
     int page_fd_read_only;
     struct region *regions[SHM_SLOTS]; /* published, by slot */
     uint32_t next_slot;                /* where the search for a free one begins */
+    uint32_t slots_used;               /* none was, from here on */
     struct loop_watch listener;
     struct loop_timer pause; /* of the listener, while descriptors are short */
     char name[NAME_MAX_LENGTH];
@@ -97,6 +100,8 @@ void shm_host_publish(struct shm_host *shm, struct region *region) {
 
         shm->regions[index] = region;
         region->page_slot = index;
+        if (shm->slots_used <= index)
+            shm->slots_used = index + 1;
         slot->base = region->base;
         slot->length = region->length;
         slot->memory_offset = region->memory_offset;
@@ -109,20 +114,43 @@ void shm_host_publish(struct shm_host *shm, struct region *region) {
     pthread_mutex_unlock(&shm->lock);
 }
 
-/* Does any guest copy to or from the slot's region now? */
-static bool in_use(struct shm_host *shm, uint32_t slot) {
+/* Does any guest copy to or from the slot's region now? With the lock held. */
+static bool is_copied(struct shm_host *shm, uint32_t slot) {
     struct list *node, *after;
-    bool used = false;
+    bool copied = false;
 
-    pthread_mutex_lock(&shm->lock);
     list_each (node, after, &shm->guests) {
         struct guest *guest = list_entry(node, struct guest, node);
 
         if (guest->counters != NULL && atomic_load(&guest->counters->copies[slot]) != 0)
-            used = true;
+            copied = true;
     }
+    return copied;
+}
+
+static bool in_use(struct shm_host *shm, uint32_t slot) {
+    bool used;
+
+    pthread_mutex_lock(&shm->lock);
+    used = is_copied(shm, slot);
     pthread_mutex_unlock(&shm->lock);
     return used;
+}
+
+bool shm_host_in_flight(struct shm_host *shm, const void *guard) {
+    bool found = false;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    pthread_mutex_lock(&shm->lock);
+    for (uint32_t i = 0; i < shm->slots_used && !found; i++) {
+        const struct region *region = shm->regions[i];
+
+        found = region != NULL &&
+                checked_within((uint64_t)(uintptr_t)guard, sizeof(uint64_t), region->base, region->length) &&
+                is_copied(shm, i);
+    }
+    pthread_mutex_unlock(&shm->lock);
+    return found;
 }
 
 int32_t shm_host_withdraw(struct shm_host *shm, struct region *region, uint64_t deadline) {
@@ -199,9 +227,11 @@ static void guest_end(struct guest *guest) {
     list_remove(&guest->node);
     shm->guest_count--;
     pthread_mutex_unlock(&shm->lock);
-    if (guest->counters != NULL)
-        memfd_unmap(guest->counters, memfd_round(sizeof(*guest->counters)));
     show_out(guest->watch.fd);
+    if (guest->counters != NULL) {
+        memfd_unmap(guest->counters, memfd_round(sizeof(*guest->counters)));
+        clients_leave(server_clients(shm->host->server), guest->client);
+    }
     free(guest);
 }
 
@@ -213,9 +243,15 @@ static bool welcome(struct guest *guest, const struct shm_packet *hello) {
     void *counters;
     bool sent;
 
-    if (!shm_invitations_redeem(&shm->invitations, hello->token, clock_now(), reply.token))
+    if (!shm_invitations_redeem(&shm->invitations, hello->token, clock_now(), guest->client, reply.token))
         return false;
-    if (memfd_make("mooncake-copies", memfd_round(sizeof(struct shm_counters)), &fds[1], &counters) != 0) {
+    if (memfd_make("mooncake-copies", memfd_round(sizeof(struct shm_counters)), &fds[1], &counters) == 0 &&
+        clients_join(server_clients(shm->host->server), guest->client) != MC_OK) {
+        fork_close(fds[1]);
+        memfd_unmap(counters, memfd_round(sizeof(struct shm_counters)));
+        fds[1] = -1;
+    }
+    if (fds[1] < 0) {
         reply.status = MC_ERR_NO_MEMORY;
         return socket_send_fds(guest->watch.fd, &reply, sizeof(reply), NULL, 0) > 0;
     }

@@ -16,5 +16,6 @@ void shm_host_close(struct shm_host *shm);
 /* As transport_ops. Any thread, one at a time for the same region. */
 void shm_host_publish(struct shm_host *shm, struct region *region);
 int32_t shm_host_withdraw(struct shm_host *shm, struct region *region, uint64_t deadline);
+bool shm_host_in_flight(struct shm_host *shm, const void *guard);
 
 #endif

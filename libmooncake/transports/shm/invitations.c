@@ -46,11 +46,12 @@ int32_t shm_invitations_give(struct shm_invitations *invitations, const uint8_t 
 }
 
 bool shm_invitations_redeem(struct shm_invitations *invitations, const uint8_t token[16], uint64_t now,
-                            uint8_t ret_answer[16]) {
+                            uint8_t ret_client[16], uint8_t ret_answer[16]) {
     for (uint32_t i = 0; i < SHM_INVITATIONS; i++) {
         struct shm_invitation *place = &invitations->places[i];
 
         if (place->ends > now && memcmp(place->token, token, 16) == 0) {
+            memcpy(ret_client, place->client, 16);
             memcpy(ret_answer, place->answer, 16);
             memset(place, 0, sizeof(*place));
             return true;

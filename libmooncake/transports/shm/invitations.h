@@ -25,8 +25,8 @@ struct shm_invitations {
 int32_t shm_invitations_give(struct shm_invitations *invitations, const uint8_t client[16], uint64_t now,
                              uint8_t ret_token[16], uint8_t ret_answer[16]);
 
-/* Uses the invitation with that token up. False if there is none, or no more. */
+/* Uses the invitation with that token up, and stores whose it was. False if there is none, or no more. */
 bool shm_invitations_redeem(struct shm_invitations *invitations, const uint8_t token[16], uint64_t now,
-                            uint8_t ret_answer[16]);
+                            uint8_t ret_client[16], uint8_t ret_answer[16]);
 
 #endif

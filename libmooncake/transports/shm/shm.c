@@ -56,6 +56,10 @@ static int32_t shm_withdraw(struct transport *transport, struct region *region, 
     return shm_host_withdraw(transport->shm, region, deadline);
 }
 
+static bool shm_in_flight(struct transport *transport, const void *guard) {
+    return shm_host_in_flight(transport->shm, guard);
+}
+
 static int32_t shm_connect(struct transport *transport, struct channel *channel, struct transport_link **ret_link,
                            char reason[TRANSPORT_REASON_MAX]) {
     struct shm_guest *guest;
@@ -81,6 +85,11 @@ static const char *shm_trouble(struct transport_link *link) {
 
 static bool shm_reach(struct transport_link *link, const struct slice *slice) {
     return shm_guest_reach(guest_of(link), slice);
+}
+
+static int32_t shm_map(struct transport_link *link, uint64_t address, uint64_t length, uint32_t access,
+                       void **ret_memory, struct ref **ret_hold) {
+    return shm_guest_map(guest_of(link), address, length, access, ret_memory, ret_hold);
 }
 
 static int32_t shm_step(struct transport_link *link, struct slice *slice) {
@@ -113,9 +122,11 @@ const struct transport_ops transport_shm = {
     .close = shm_close,
     .publish = shm_publish,
     .withdraw = shm_withdraw,
+    .in_flight = shm_in_flight,
     .connect = shm_connect,
     .disconnect = shm_disconnect,
     .trouble = shm_trouble,
     .reach = shm_reach,
+    .map = shm_map,
     .step = shm_step,
 };

@@ -2,20 +2,40 @@
  *
  * The range is pinned in the registry from the header to the last byte, so it can't be unregistered under the transfer,
  * and nothing outside registered memory with the right is ever read or written.
+ *
+ * Invariant: while an exchange has its pin, its guard is counted as in flight.
  */
 #include "transports/tcp/target.h"
 
 #include "base/crc32c.h"
-#include "transports/guard.h"
 
-static const struct transport_host *host_of(const struct exchange *exchange) {
+static struct tcp_target *target_of(const struct exchange *exchange) {
     return exchange->service->context;
 }
 
+static const struct transport_host *host_of(const struct exchange *exchange) {
+    return target_of(exchange)->host;
+}
+
+static bool is_guarded(const struct exchange *exchange) {
+    return (exchange->request.flags & FRAME_FLAG_GUARD) != 0;
+}
+
 static int32_t check_guard(struct exchange *exchange) {
-    if ((exchange->request.flags & FRAME_FLAG_GUARD) == 0)
+    if (!is_guarded(exchange))
         return MC_OK;
     return guard_check(host_of(exchange), exchange->request.guard_address, exchange->request.guard_value);
+}
+
+static void give_back(struct exchange *exchange) {
+    const struct transport_host *host = host_of(exchange);
+
+    if (exchange->pin == NULL)
+        return;
+    if (is_guarded(exchange))
+        guard_leave(&target_of(exchange)->guards, exchange->request.guard_address);
+    host->unpin(host->context, exchange->pin);
+    exchange->pin = NULL;
 }
 
 static void pin_range(struct exchange *exchange, uint32_t access) {
@@ -23,16 +43,13 @@ static void pin_range(struct exchange *exchange, uint32_t access) {
 
     exchange->status =
         host->pin(host->context, exchange->request.address, exchange->request.length, access, &exchange->pin);
-    if (exchange->status == MC_OK)
-        exchange->status = check_guard(exchange);
-}
-
-static void give_back(struct exchange *exchange) {
-    const struct transport_host *host = host_of(exchange);
-
-    if (exchange->pin != NULL)
-        host->unpin(host->context, exchange->pin);
-    exchange->pin = NULL;
+    if (exchange->status != MC_OK)
+        return;
+    if (is_guarded(exchange))
+        guard_enter(&target_of(exchange)->guards, exchange->request.guard_address);
+    exchange->status = check_guard(exchange);
+    if (exchange->status != MC_OK)
+        give_back(exchange); /* whatever the client still sends, and when it reads the answer */
 }
 
 static void begin_write(struct exchange *exchange) {
@@ -78,20 +95,28 @@ static int32_t serve_read(struct exchange *exchange) {
     return MC_OK;
 }
 
+static int32_t look_again(struct exchange *exchange) {
+    int32_t status = check_guard(exchange);
+
+    give_back(exchange);
+    return status;
+}
+
 void tcp_target_serve(struct tcp_target *target, const struct transport_host *host) {
+    target->host = host;
     target->read = (struct service){
         .type = FRAME_READ,
         .flags = FRAME_FLAG_GUARD | FRAME_FLAG_CHECKSUM,
-        .context = (void *)(uintptr_t)host,
+        .context = target,
         .begin = begin_read,
         .serve = serve_read,
-        .more = check_guard,
+        .more = look_again,
         .ended = give_back,
     };
     target->write = (struct service){
         .type = FRAME_WRITE,
         .flags = FRAME_FLAG_GUARD | FRAME_FLAG_CHECKSUM,
-        .context = (void *)(uintptr_t)host,
+        .context = target,
         .begin = begin_write,
         .serve = serve_write,
         .ended = give_back,

@@ -39,6 +39,10 @@ static void tcp_close(struct transport *transport) {
     free(transport);
 }
 
+static bool tcp_in_flight(struct transport *transport, const void *guard) {
+    return guard_in_flight(&transport->target.guards, guard);
+}
+
 static int32_t tcp_connect(struct transport *transport, struct channel *channel, struct transport_link **ret_link,
                            char reason[TRANSPORT_REASON_MAX]) {
     struct transport_link *link = malloc(sizeof(*link));
@@ -160,6 +164,7 @@ const struct transport_ops transport_tcp = {
     .unavailable = tcp_unavailable,
     .open = tcp_open,
     .close = tcp_close,
+    .in_flight = tcp_in_flight,
     .connect = tcp_connect,
     .disconnect = tcp_disconnect,
     .submit = tcp_submit,

@@ -471,7 +471,7 @@ static void a_client_s_newer_invitation_replaces_its_older_one(void **state) {
 
 static void a_client_takes_nobody_else_s_place(void **state) {
     static struct shm_invitations table;
-    uint8_t token[16], answer[16], shown[16], first[2][16];
+    uint8_t token[16], answer[16], shown[16], whose[16], first[2][16];
     uint64_t now = 7, later = now + SHM_INVITATION_TIME;
     uint8_t client[16] = {0};
 
@@ -486,11 +486,12 @@ static void a_client_takes_nobody_else_s_place(void **state) {
         assert_int_equal(shm_invitations_give(&table, client, now, token, answer), MC_OK);
     client[15] = 1;
     assert_int_equal(shm_invitations_give(&table, client, now, token, answer), MC_ERR_TOO_MANY);
-    assert_true(shm_invitations_redeem(&table, first[0], later - 1, shown));
+    assert_true(shm_invitations_redeem(&table, first[0], later - 1, whose, shown));
     assert_memory_equal(shown, first[1], 16);
-    assert_false(shm_invitations_redeem(&table, first[0], later - 1, shown));
+    assert_memory_equal(whose, ((uint8_t[16]){0}), 16);
+    assert_false(shm_invitations_redeem(&table, first[0], later - 1, whose, shown));
     assert_int_equal(shm_invitations_give(&table, client, now, token, answer), MC_OK);
-    assert_false(shm_invitations_redeem(&table, token, later, shown));
+    assert_false(shm_invitations_redeem(&table, token, later, whose, shown));
     client[15] = 2;
     assert_int_equal(shm_invitations_give(&table, client, later, token, answer), MC_OK);
 }
