@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "net/gone.h"
 #include "os/event.h"
 #include "os/thread.h"
 #include "transfer/batch.h"
@@ -225,36 +226,92 @@ static int32_t listen_at(struct engine *engine, const struct mc_engine_options *
     return status;
 }
 
-/* Ends what runs on the loop, on its thread. */
-struct closing {
+/* ---- What is built on an engine ---- */
+
+struct errand {
     struct loop_task task;
-    struct engine *engine;
+    void (*run)(void *context);
+    void *context;
     struct event done;
 };
 
-static void stop_serving(struct loop_task *task) {
-    struct closing *closing = list_entry(task, struct closing, task);
-    struct engine *engine = closing->engine;
+static void run_errand(struct loop_task *task) {
+    struct errand *errand = list_entry(task, struct errand, task);
 
+    errand->run(errand->context);
+    event_set(&errand->done);
+}
+
+void engine_run(struct engine *engine, void (*run)(void *context), void *context) {
+    struct errand errand = {.task = {.run = run_errand}, .run = run, .context = context};
+
+    if (loop_on_thread(engine->loop)) {
+        run(context);
+        return;
+    }
+    event_init(&errand.done);
+    list_init(&errand.task.node);
+    loop_post(engine->loop, &errand.task);
+    event_wait(&errand.done, CLOCK_NEVER);
+    loop_unpost_sync(engine->loop, &errand.task);
+    event_destroy(&errand.done);
+}
+
+bool engine_in_flight(struct engine *engine, const void *guard) {
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
+        const struct engine_transport *slot = &engine->transports[i];
+
+        if (slot->transport != NULL && slot->ops->in_flight != NULL && slot->ops->in_flight(slot->transport, guard))
+            return true;
+    }
+    return false;
+}
+
+struct watcher {
+    struct clients *clients;
+    void (*lost)(void *context, const uint8_t incarnation[16]);
+    void *context;
+};
+
+static void watch_clients(void *context) {
+    const struct watcher *watcher = context;
+
+    clients_watch(watcher->clients, watcher->lost, watcher->context);
+}
+
+void engine_watch_clients(struct engine *engine, void (*lost)(void *context, const uint8_t incarnation[16]),
+                          void *context) {
+    struct watcher watcher = {server_clients(engine->server), lost, context};
+
+    engine_run(engine, watch_clients, &watcher);
+}
+
+uint32_t engine_client_count(struct engine *engine, const uint8_t incarnation[16]) {
+    return clients_count(server_clients(engine->server), incarnation);
+}
+
+bool engine_prove_gone(struct engine *engine, const char *address, const uint8_t incarnation[16], uint64_t timeout) {
+    return gone_prove(&engine->identity, address, incarnation, clock_after(clock_now(), timeout));
+}
+
+/* ---- Taking down ---- */
+
+/* Ends what runs on the loop, on its thread. */
+static void stop_serving(void *context) {
+    struct engine *engine = context;
+
+    if (engine->server != NULL)
+        clients_watch(server_clients(engine->server), NULL, NULL);
     for (size_t i = 0; i < ENGINE_TRANSPORTS; i++)
         if (engine->transports[i].transport != NULL && engine->transports[i].ops->stop_serving != NULL)
             engine->transports[i].ops->stop_serving(engine->transports[i].transport);
     engine->server = server_close(engine->server);
-    event_set(&closing->done);
 }
 
 /* Takes down whatever of the layers is there. Nothing is in flight, no call in progress. */
 static void take_down(struct engine *engine) {
-    struct closing closing = {.task = {.run = stop_serving}, .engine = engine};
-
-    if (engine->loop != NULL) {
-        event_init(&closing.done);
-        list_init(&closing.task.node);
-        loop_post(engine->loop, &closing.task);
-        event_wait(&closing.done, CLOCK_NEVER);
-        loop_unpost_sync(engine->loop, &closing.task);
-        event_destroy(&closing.done);
-    }
+    if (engine->loop != NULL)
+        engine_run(engine, stop_serving, engine);
     while (!list_empty(&engine->peers)) {
         struct peer *peer = list_entry(engine->peers.next, struct peer, node);
 

@@ -65,4 +65,27 @@ int32_t engine_enter(struct engine *engine);
 bool engine_enter_or_closed(struct engine *engine);
 void engine_leave(struct engine *engine);
 
+/* ---- For what is built on engines. All within an engine call, or on the loop's thread while the engine serves. ---- */
+
+/* Runs the function on the loop's thread, where services are added and removed, and waits for it. At once on that
+ * thread. */
+void engine_run(struct engine *engine, void (*run)(void *context), void *context);
+
+/* Is a guarded transfer by a peer under way that may have found this 8-byte word of the engine's registered memory
+ * equal to its guard value? To be asked by whoever has changed the word: after false, none that began before the change
+ * goes on. True may also mean that another one is under way. Any thread. */
+bool engine_in_flight(struct engine *engine, const void *guard);
+
+/* From now on `lost` is called on the loop's thread whenever the last connection of a client (an incarnation) has
+ * ended, of any kind: it must not wait. NULL: nobody is told, and on return nobody is being told. No more once the
+ * engine closes. */
+void engine_watch_clients(struct engine *engine, void (*lost)(void *context, const uint8_t incarnation[16]),
+                          void *context);
+
+/* How many connections of any kind a client has. Any thread. */
+uint32_t engine_client_count(struct engine *engine, const uint8_t incarnation[16]);
+
+/* As gone_prove of net/gone.h, for `timeout` ns at most. Any thread but the loop's. */
+bool engine_prove_gone(struct engine *engine, const char *address, const uint8_t incarnation[16], uint64_t timeout);
+
 #endif

@@ -105,6 +105,19 @@ const struct peer_link *peer_choose(struct peer *peer, const struct slice *slice
     return NULL;
 }
 
+int32_t peer_map(struct peer *peer, uint64_t address, uint64_t length, uint32_t access, void **ret_memory,
+                 struct ref **ret_hold) {
+    int32_t status = MC_ERR_NOT_SUPPORTED;
+
+    for (size_t i = 0; i < ENGINE_TRANSPORTS && status == MC_ERR_NOT_SUPPORTED; i++) {
+        const struct peer_link *link = &peer->links[i];
+
+        if (link->link != NULL && link->ops->map != NULL)
+            status = link->ops->map(link->link, address, length, access, ret_memory, ret_hold);
+    }
+    return status;
+}
+
 int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error) {
     int32_t status = channel_call(peer->channel, MESSAGE_PING, NULL, 0, deadline, NULL, 0, NULL);
 

@@ -41,6 +41,13 @@ struct peer *peer_of(struct object *object);
 /* The cheapest link that can carry the slice; NULL if none can. */
 const struct peer_link *peer_choose(struct peer *peer, const struct slice *slice);
 
+/* A pointer through which the peer's registered memory at [address, address + length) is read and, with `access` so,
+ * written like the process's own, until `*ret_hold` is dropped (ref_drop): also after the peer has died or was closed.
+ * What is there by then is the caller's to check. Within an engine call; waits a moment for the peer. MC_ERR_NOT_SUPPORTED
+ * where no path maps (the range may also not be registered, or not with these rights), MC_ERR_NO_MEMORY. */
+int32_t peer_map(struct peer *peer, uint64_t address, uint64_t length, uint32_t access, void **ret_memory,
+                 struct ref **ret_hold);
+
 /* As the public calls, within an engine call. */
 int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error);
 int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message, size_t message_length,

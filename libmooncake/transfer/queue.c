@@ -1,4 +1,4 @@
-/* transfer/queue.c - a list of finished batches, and a descriptor that is readable while it isn't empty.
+/* transfer/queue.c - a list of what has finished, and a descriptor that is readable while it isn't empty.
  *
  * `lock` guards both.
  */
