@@ -1,0 +1,61 @@
+/* programs/flags_words.c - what a program says of its flags. Owns nothing; any thread. */
+#include "programs/flags.h"
+
+#include "base/status.h"
+
+static void help_of(const struct flag *flag, FILE *out) {
+    const char *quote = flag->type == FLAG_TEXT || flag->type == FLAG_SIZE ? "\"" : "";
+
+    if (flag->type == FLAG_BOOL)
+        fprintf(out, "  --[no]%s\n", flag->name);
+    else
+        fprintf(out, "  --%s=%s\n", flag->name, flag_type_name(flag->type));
+    fprintf(out, "      %s (default %s%s%s)\n", flag->words, quote, flag->initial, quote);
+}
+
+void flags_help(const struct flag *table, size_t count, const char *program, const char *purpose, FILE *out) {
+    fprintf(out, "%s %s - %s\n\nUsage: %s [flags]\n", program, MOONCAKE_VERSION, purpose, program);
+    fprintf(out, "  --x=v, --x v, -x=v, -x v; booleans --x, --nox, --x=false; the last of several wins;\n");
+    fprintf(out, "  --help, --version; --flagfile=FILE reads flags from a file, one a line\n\nFlags:\n");
+    for (size_t i = 0; i < count; i++)
+        if (table[i].works)
+            help_of(&table[i], out);
+    fprintf(out, "\nAccepted without an effect:\n");
+    for (size_t i = 0; i < count; i++)
+        if (!table[i].works)
+            help_of(&table[i], out);
+}
+
+void flags_warn(const struct flags *flags, const char *program, FILE *out) {
+    const char *before = ": warning: accepted without an effect: --";
+
+    for (size_t i = 0; i < flags->count; i++)
+        if (flags->values[i].given && !flags->table[i].works) {
+            fprintf(out, "%s%s%s", before[0] == ':' ? program : "", before, flags->table[i].name);
+            before = ", --";
+        }
+    if (before[0] == ',')
+        fputc('\n', out);
+}
+
+int flags_begin(struct flags *flags, const struct flag *table, size_t count, int argc, char *const *argv,
+                const char *program, const char *purpose) {
+    struct mc_error error = MC_ERROR_INIT;
+    int status = -1;
+
+    if (flags_parse(flags, table, count, argc, argv, &error) != MC_OK) {
+        fprintf(stderr, "%s: %s\n", program, error.message);
+        status = 2;
+    } else if (flags->wish == FLAGS_HELP) {
+        flags_help(table, count, program, purpose, stdout);
+        status = 0;
+    } else if (flags->wish == FLAGS_VERSION) {
+        printf("%s %s\n", program, MOONCAKE_VERSION);
+        status = 0;
+    } else {
+        flags_warn(flags, program, stderr);
+    }
+    if (status >= 0)
+        flags_clear(flags);
+    return status;
+}

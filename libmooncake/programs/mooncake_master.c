@@ -1,0 +1,165 @@
+/* programs/mooncake_master.c - the master of a store, as a program of its own.
+ *
+ * Exit status: 0 after SIGTERM or SIGINT, 1 if it can't serve, 2 for wrong flags. stdout has one line, once it serves;
+ * all else goes to stderr.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "os/address.h"
+#include "programs/flags.h"
+#include "programs/signals.h"
+#include "store/master/policy.h"
+#include "store/master_service.h"
+#include "transfer/engine.h"
+
+#define PROGRAM "mooncake_master"
+#define DRAIN_TIME (2 * CLOCK_SECOND)
+#define LOOK_AGAIN (5 * CLOCK_MILLISECOND) /* until it serves, and until it is drained */
+
+enum {
+#define FLAG(name, type, initial, works, words) MASTER_##name,
+#include "programs/master_flags.def"
+#undef FLAG
+    MASTER_FLAGS
+};
+
+static const struct flag table[MASTER_FLAGS] = {
+#define FLAG(name, type, initial, works, words) {#name, FLAG_##type, initial, FLAG_##works, words},
+#include "programs/master_flags.def"
+#undef FLAG
+};
+
+/* What the flags say, in the words of the parts. Texts belong to the flags. */
+struct plan {
+    char listen[ADDRESS_TEXT_MAX];
+    char advertise[ADDRESS_TEXT_MAX];
+    struct mc_engine_options engine;
+    struct master_service_options service;
+};
+
+static const char *text_or_null(const struct flags *flags, size_t index) {
+    const char *text = flags->values[index].text;
+
+    return text[0] != '\0' ? text : NULL;
+}
+
+static int wrong(const char *flag, const char *words) {
+    fprintf(stderr, "%s: --%s: %s\n", PROGRAM, flag, words);
+    return 2;
+}
+
+static uint32_t thousandths(double ratio) {
+    return (uint32_t)(ratio * 1000 + 0.5);
+}
+
+/* Where to listen, and what to tell others. -1, or the exit status. */
+static int plan_address(const struct flags *flags, struct plan *plan) {
+    uint64_t port = flags->values[MASTER_rpc_port].number;
+    const char *host = flags->values[MASTER_rpc_address].text;
+    struct mc_error error = MC_ERROR_INIT;
+    struct address_text parts;
+
+    if (port == 0)
+        port = flags->values[MASTER_port].number;
+    if (address_parse(host, &parts, &error) != MC_OK)
+        return wrong("rpc_address", error.message);
+    if (parts.port >= 0)
+        return wrong("rpc_address", "the port is that of --rpc_port");
+    if (strlen(parts.host) + sizeof("[]:65535") > sizeof(plan->listen))
+        return wrong("rpc_address", "too long");
+    address_join(parts.host, (uint16_t)port, plan->listen);
+    plan->engine.listen = plan->listen;
+    plan->engine.advertise = text_or_null(flags, MASTER_advertise);
+    /* Clients name the master themselves, so that any name of this host does. */
+    if (plan->engine.advertise == NULL && (strcmp(parts.host, "0.0.0.0") == 0 || strcmp(parts.host, "::") == 0)) {
+        if (gethostname(plan->advertise, sizeof(plan->advertise) - 1) != 0 || plan->advertise[0] == '\0')
+            return wrong("advertise", "this host has no name: say under which one others find it");
+        plan->engine.advertise = plan->advertise;
+    }
+    return -1;
+}
+
+/* -1, or the exit status. */
+static int make_plan(const struct flags *flags, struct plan *plan) {
+    const struct flag_value *values = flags->values;
+    struct master_options *core = &plan->service.core;
+
+    *plan = (struct plan){.engine.struct_size = sizeof(plan->engine)};
+    if (policy_find(values[MASTER_policy].text) == NULL)
+        return wrong("policy", "there is no such policy");
+    if (values[MASTER_client_ttl].number == 0)
+        return wrong("client_ttl", "must be more than 0");
+    plan->engine.key_file = text_or_null(flags, MASTER_key_file);
+    plan->service.state_file = text_or_null(flags, MASTER_state_file);
+    /* With members in the state file it waits for them; with none, nobody has anything to announce. */
+    plan->service.alone = true;
+    core->timing = STORE_TIMING_DEFAULT;
+    core->timing.owner_ttl = values[MASTER_client_ttl].number;
+    core->policy = values[MASTER_policy].text;
+    core->high_watermark = thousandths(values[MASTER_eviction_high_watermark_ratio].real);
+    core->eviction = thousandths(values[MASTER_eviction_ratio].real);
+    core->keep_soft_pinned = values[MASTER_allow_evict_soft_pinned_objects].number == 0;
+    core->soft_pin_ttl = values[MASTER_default_kv_soft_pin_ttl].number;
+    return plan_address(flags, plan);
+}
+
+/* Until a signal; then answers what is in progress. */
+static void serve(struct master_service *service, const char *address) {
+    bool ended = false;
+    uint64_t deadline;
+
+    while (!ended && !master_service_serves(service))
+        ended = signals_wait(LOOK_AGAIN);
+    if (!ended) {
+        printf("%s %s serves at %s\n", PROGRAM, MOONCAKE_VERSION, address);
+        fflush(stdout);
+        signals_wait(CLOCK_NEVER);
+    }
+    signals_release();
+    deadline = clock_now() + DRAIN_TIME;
+    while (master_service_drain(service) > 0 && clock_now() < deadline)
+        usleep(LOOK_AGAIN / 1000);
+}
+
+/* The exit status. */
+static int run(struct plan *plan) {
+    struct mc_error error = MC_ERROR_INIT;
+    struct master_service *service = NULL;
+    struct engine *engine = NULL;
+    int status = 1;
+
+    signals_block();
+    if (engine_open(&plan->engine, &engine, &error) == MC_OK) {
+        plan->service.engine = engine;
+        if (master_service_open(&plan->service, &service, &error) == MC_OK)
+            status = 0;
+    }
+    if (status == 0)
+        serve(service, engine->address);
+    else
+        fprintf(stderr, "%s: %s\n", PROGRAM, error.message);
+    master_service_close(service);
+    if (engine != NULL) {
+        (void)engine_close(engine);
+        ref_drop(&engine->object.ref);
+    }
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct flags flags;
+    struct plan plan;
+    int status;
+
+    status = flags_begin(&flags, table, MASTER_FLAGS, argc, argv, PROGRAM, "the index of a pool of memory");
+    if (status >= 0)
+        return status;
+    status = make_plan(&flags, &plan);
+    if (status < 0)
+        status = run(&plan);
+    flags_clear(&flags);
+    return status;
+}
