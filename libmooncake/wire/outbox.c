@@ -15,10 +15,11 @@ struct letter *outbox_take(struct outbox *outbox) {
 }
 
 void outbox_clear(struct outbox *outbox) {
-    struct letter *letter;
+    struct list *node, *after;
 
-    while ((letter = outbox_take(outbox)) != NULL)
-        free(letter);
+    list_each (node, after, &outbox->letters)
+        free(list_entry(node, struct letter, node));
+    outbox_init(outbox);
 }
 
 struct letter *outbox_add(struct outbox *outbox, uint16_t type, uint64_t tag, uint32_t length) {
