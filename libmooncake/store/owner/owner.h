@@ -21,8 +21,8 @@
 struct owner;
 
 struct owner_options {
-    uint8_t *base; /* the segment: zeroed, page-aligned; outlives the owner */
-    uint64_t size; /* a multiple of 4096 */
+    uint8_t *base;             /* the segment: zeroed, page-aligned; outlives the owner */
+    uint64_t size;             /* a multiple of 4096 */
     struct message_id segment; /* random */
     const char *address;       /* where the segment's process listens; copied */
     const char *name;          /* that people give the segment; copied */
@@ -72,10 +72,10 @@ bool owner_mounted(const struct owner *owner);
 const struct message_id *owner_segment(const struct owner *owner);
 
 struct owner_usage {
-    uint64_t size;     /* of the segment */
-    uint64_t used;     /* bytes of extents and slot pages, rounding included */
-    uint64_t largest;  /* hole */
-    uint64_t live;     /* slots by state */
+    uint64_t size;    /* of the segment */
+    uint64_t used;    /* bytes of extents and slot pages, rounding included */
+    uint64_t largest; /* hole */
+    uint64_t live;    /* slots by state */
     uint64_t reserved;
     uint64_t dead; /* waiting for pins, or for what is in flight */
 };
