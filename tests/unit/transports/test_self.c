@@ -28,6 +28,7 @@ struct world {
     uint64_t *memory; /* LENGTH bytes, all registered */
     uint32_t access;
     int pins;
+    bool was_in_flight; /* the first word, when a guard was looked at */
 };
 
 static int32_t pin(void *context, uint64_t address, uint64_t length, uint32_t access, void **ret_pin) {
@@ -39,6 +40,8 @@ static int32_t pin(void *context, uint64_t address, uint64_t length, uint32_t ac
     if ((world->access & access) != access)
         return MC_ERR_ACCESS_DENIED;
     world->pins++;
+    if (length == sizeof(uint64_t) && transport_self.in_flight(world->transport, world->memory))
+        world->was_in_flight = true;
     *ret_pin = world;
     return MC_OK;
 }
@@ -196,6 +199,26 @@ static void a_guard_must_be_aligned_and_readable(void **state) {
     assert_int_equal(guard_check(&world->host, base + 8, 0), MC_ERR_ACCESS_DENIED);
 }
 
+static void a_guarded_piece_is_in_flight_from_before_its_look_and_nothing_between_pieces(void **state) {
+    struct world *world = *state;
+    uint8_t *local = calloc(1, LENGTH);
+    struct slice slice = slice_of(world, MC_WRITE, local, LENGTH - 64);
+
+    assert_non_null(local);
+    slice.remote += 64;
+    slice.guarded = true;
+    slice.guard_address = slice.remote - 64;
+    assert_int_equal(transport_self.step(world->link, &slice), MC_ERR_PENDING);
+    assert_true(world->was_in_flight);
+    assert_false(transport_self.in_flight(world->transport, world->memory));
+    world->memory[0] = 1;
+    memset(local, 1, LENGTH);
+    assert_int_equal(transport_self.step(world->link, &slice), MC_ERR_GUARD_MISMATCH);
+    assert_int_equal(slice.moved, TRANSPORT_PIECE);
+    assert_false(transport_self.in_flight(world->transport, world->memory));
+    free(local);
+}
+
 static void another_engine_is_not_reached_by_it(void **state) {
     struct world *world = *state;
     struct identity other = {.incarnation = {1}};
@@ -221,6 +244,7 @@ int main(void) {
         test_of(rights_and_ranges_are_checked),
         test_of(a_guard_is_compared_before_the_first_byte_and_after_the_last),
         test_of(a_guard_must_be_aligned_and_readable),
+        test_of(a_guarded_piece_is_in_flight_from_before_its_look_and_nothing_between_pieces),
         test_of(another_engine_is_not_reached_by_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -284,6 +284,26 @@ static void a_guard_is_compared_before_and_after(void **state) {
     assert_false(shm_guest_reach(world->guest, &slice));
 }
 
+/* Whoever has changed the word needn't fear the pieces that are still to come. */
+static void a_guard_is_looked_at_before_each_piece(void **state) {
+    struct world *world = *state;
+    uint8_t *local = calloc(1, LENGTH);
+    struct slice slice = slice_at(world, MC_WRITE, 4096 + 64, local, LENGTH - 64);
+
+    assert_non_null(local);
+    slice.guarded = true;
+    slice.guard_address = (uint64_t)(uintptr_t)world->memory + 4096;
+    assert_true(shm_guest_reach(world->guest, &slice));
+    assert_int_equal(shm_guest_step(world->guest, &slice), MC_ERR_PENDING);
+    assert_false(shm_host_in_flight(world->shm, world->memory + 4096));
+    world->memory[4096] = 1;
+    memset(local, 1, LENGTH);
+    assert_int_equal(shm_guest_step(world->guest, &slice), MC_ERR_GUARD_MISMATCH);
+    assert_int_equal(slice.moved, TRANSPORT_PIECE);
+    assert_int_equal(world->memory[4096 + 64 + TRANSPORT_PIECE], 0);
+    free(local);
+}
+
 /* ---- A guest made by hand ---- */
 
 struct stranger {
@@ -416,6 +436,46 @@ static void a_guest_that_is_gone_holds_nothing(void **state) {
     assert_int_equal(shm_host_withdraw(world->shm, &world->region, 0), MC_ERR_BUSY);
     leave(&stranger);
     assert_int_equal(shm_host_withdraw(world->shm, &world->region, clock_after(clock_now(), PEER_PATIENCE)), MC_OK);
+}
+
+static void a_guard_is_in_flight_while_any_guest_copies_to_or_from_its_region(void **state) {
+    struct world *world = *state;
+    struct stranger stranger = enter(world);
+    const uint8_t *within = world->memory + 4096 + LENGTH - 8;
+    struct region other = region_of(world, 0, 4096, ALL);
+    uint64_t deadline = clock_after(clock_now(), PEER_PATIENCE);
+
+    shm_host_publish(world->shm, &other);
+    assert_false(shm_host_in_flight(world->shm, within));
+    atomic_fetch_add(&stranger.counters->copies[world->region.page_slot], 1);
+    assert_true(shm_host_in_flight(world->shm, within));
+    assert_false(shm_host_in_flight(world->shm, world->memory + 8));        /* another region */
+    assert_false(shm_host_in_flight(world->shm, world->memory + SIZE - 8)); /* none */
+    atomic_fetch_add(&stranger.counters->copies[world->region.page_slot], UINT32_MAX);
+    assert_false(shm_host_in_flight(world->shm, within));
+    atomic_fetch_add(&stranger.counters->copies[other.page_slot], 1);
+    assert_true(shm_host_in_flight(world->shm, world->memory + 8));
+    leave(&stranger);
+    while (shm_host_in_flight(world->shm, world->memory + 8)) {
+        assert_true(clock_now() < deadline);
+        sched_yield();
+    }
+    assert_int_equal(shm_host_withdraw(world->shm, &other, deadline), MC_OK);
+}
+
+static void a_guest_is_one_connection_of_its_client(void **state) {
+    struct world *world = *state;
+    struct clients *clients = server_clients(world->server);
+    const uint8_t *who = world->selves[1].incarnation;
+    struct stranger stranger = enter(world); /* in the same client's name */
+    struct shm_packet wrong = {.kind = 99};
+
+    assert_int_equal(clients_count(clients, who), 3); /* with a lane */
+    assert_true(socket_send_fds(stranger.fd, &wrong, sizeof(wrong), NULL, 0) > 0);
+    assert_true(peer_ended(stranger.fd));
+    loop_flush(world->loops[0]);
+    assert_int_equal(clients_count(clients, who), 2);
+    leave(&stranger);
 }
 
 static void a_guest_cannot_write_the_region_page(void **state) {
@@ -658,9 +718,12 @@ int main(void) {
         test_of(regions_beyond_the_pages_slots_are_left_to_others),
         test_of(a_copy_never_asks_for_memory_only_reach_does),
         test_of(a_guard_is_compared_before_and_after),
+        test_of(a_guard_is_looked_at_before_each_piece),
         test_of(a_region_under_copy_is_busy_and_stays_for_everybody),
         test_of(memory_stays_mapped_over_a_withdrawal_that_fails),
         test_of(a_guest_that_is_gone_holds_nothing),
+        test_of(a_guard_is_in_flight_while_any_guest_copies_to_or_from_its_region),
+        test_of(a_guest_is_one_connection_of_its_client),
         test_of(a_guest_cannot_write_the_region_page),
         test_of(a_token_is_good_once_and_an_invented_one_never),
         test_of(a_client_s_newer_invitation_replaces_its_older_one),
