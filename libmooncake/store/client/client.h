@@ -25,6 +25,7 @@
 
 struct client;
 struct publication; /* the core's own */
+struct client_full; /* the same */
 
 /* ---- Segments ---- */
 
@@ -44,11 +45,17 @@ struct client_segment {
     bool listed; /* by the master; else it is gone */
     uint32_t uses;
     uint64_t free;     /* as the master said last */
-    uint64_t retry_at; /* attaching or reserving failed: not before */
-    struct list stock;
-    struct list returns; /* slots and sequence numbers to be given back */
-    uint64_t sequence;   /* of RESERVE */
-    uint64_t returning;  /* the tag of a RELEASE on its way; 0: none */
+    struct list bucket; /* of the table by id */
+    uint64_t retry_at;  /* attaching or reserving failed: not before */
+    uint64_t unlisted_at;
+    uint64_t floor;           /* locations of an older index sequence are void (rule 11) */
+    struct list stock;        /* by capacity */
+    struct list reservations; /* sequence numbers of RESERVE without an answer, in order */
+    uint64_t sequence;        /* the last one */
+    struct list returns;      /* slots to be given back */
+    uint64_t return_count;    /* of them and of reservations to be cancelled */
+    uint64_t return_at;       /* not before */
+    bool returning;           /* a RELEASE is on its way */
 };
 
 /* ---- Operations ---- */
@@ -117,9 +124,9 @@ struct client_read {
 };
 
 struct client_put_options {
-    uint32_t flags;          /* PUBLISH_UPSERT, PUBLISH_SOFT_PIN, PUBLISH_HARD_PIN */
-    uint32_t replicas;       /* 1 to REPLICAS_MAX; as many as there are owners are made, at least one */
-    const char *const *preferred; /* names of segments, best first; may be NULL */
+    uint32_t flags;    /* PUBLISH_UPSERT, PUBLISH_SOFT_PIN, PUBLISH_HARD_PIN */
+    uint32_t replicas; /* 1 to REPLICAS_MAX; as many as there are owners are made, at least one */
+    const char *const *preferred; /* names of segments, best first; kept until client_end; may be NULL */
     size_t preferred_count;
 };
 
@@ -128,7 +135,7 @@ struct client_op {
     struct client_item *items;
     size_t count;
     uint64_t deadline;
-    uint64_t wake;                /* CLIENT_WAIT */
+    uint64_t wake;                 /* CLIENT_WAIT */
     struct client_segment *attach; /* CLIENT_ATTACH */
     struct client_write *writes;  /* CLIENT_WRITE; the core's memory */
     size_t write_count;
@@ -141,10 +148,15 @@ struct client_op {
     int32_t status;      /* of the whole operation, CLIENT_LIST alone */
     /* The core's. */
     struct client_put_options options;
-    uint32_t stage;
-    uint32_t backoff;
+    uint64_t backoff;
+    size_t unfinished; /* items without a result */
     size_t unanswered;
-    struct list sent; /* the letters on their way */
+    struct list sent;       /* the letters on their way */
+    bool failed;            /* a letter had no good answer: not again before a pause */
+    bool beaten;            /* a BEAT was sent since the last pause */
+    bool again;             /* the locations that were just tried came again */
+    struct client_full *full; /* segments that had no space, since the last pause */
+    size_t full_count;
 };
 
 struct client_options {
@@ -169,10 +181,12 @@ void client_begin(struct client *client, uint64_t now, struct client_op *op, enu
                   struct client_item *items, size_t count, const struct client_put_options *options,
                   uint64_t deadline);
 
-/* What the operation needs next; letters go to `out`. To be called again when that was done. */
+/* What the operation needs next; letters go to `out`, and are to be sent before anything else is done. To be called
+ * again when that was done. While letters are unanswered it says CLIENT_WAIT. */
 enum client_need client_next(struct client *client, uint64_t now, struct client_op *op, struct outbox *out);
 
-/* The answer to a letter of `op` (NULL: of client_step), or that there is none: a negative status. */
+/* The answer to a letter of `op` (NULL: of client_step, or of an operation that has ended), or that there is none: a
+ * negative status. Answers that nobody waits for are ignored. */
 void client_answer(struct client *client, uint64_t now, struct client_op *op, uint64_t tag, int32_t status,
                    uint16_t type, const uint8_t *body, size_t length);
 
@@ -202,6 +216,9 @@ bool client_quiet(const struct client *client);
 
 /* Has the master answered lately: its epoch, 0 before the first answer. */
 uint64_t client_epoch(const struct client *client);
+
+/* The segment with this id, listed or not, or NULL. */
+struct client_segment *client_segment_of(const struct client *client, const struct message_id *id);
 
 /* The segments that the master lists; NULL behind the last. */
 struct client_segment *client_segments(struct client *client, struct client_segment *before);

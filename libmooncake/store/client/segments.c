@@ -1,0 +1,175 @@
+/* store/client/segments.c - the segments that this client knows, by id.
+ *
+ * Owns: every struct client_segment, with what is in its lists. One is made when the master lists it. When it no longer
+ * does, it is used on for what is there already; it goes when nothing uses it any more and either nothing is left to be
+ * given back, or its owner has had its time to come again.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "store/client/inside.h"
+
+static struct list *bucket_of(const struct client *client, const struct message_id *id) {
+    uint32_t number;
+
+    memcpy(&number, id->bytes, sizeof(number)); /* ids are random */
+    return (struct list *)&client->buckets[number % SEGMENT_BUCKETS];
+}
+
+struct client_segment *client_segment_of(const struct client *client, const struct message_id *id) {
+    struct list *bucket = bucket_of(client, id);
+    struct list *node, *after;
+
+    list_each (node, after, bucket) {
+        struct client_segment *segment = list_entry(node, struct client_segment, bucket);
+
+        if (message_id_equal(&segment->id, id))
+            return segment;
+    }
+    return NULL;
+}
+
+struct client_segment *client_segments(struct client *client, struct client_segment *before) {
+    struct list *node = before == NULL ? client->segments.next : before->node.next;
+
+    for (; node != &client->segments; node = node->next)
+        if (list_entry(node, struct client_segment, node)->listed)
+            return list_entry(node, struct client_segment, node);
+    return NULL;
+}
+
+void segment_use(struct client_segment *segment) {
+    segment->uses++;
+}
+
+void segment_unuse(struct client *client, struct client_segment *segment) {
+    segment->uses--;
+    if (segment->uses == 0 && !segment->listed)
+        client_due(client, 0);
+}
+
+void client_hold(struct client *client, struct client_segment *segment) {
+    (void)client;
+    segment_use(segment);
+}
+
+void client_let_go(struct client *client, struct client_segment *segment) {
+    segment_unuse(client, segment);
+}
+
+void client_attached(struct client *client, uint64_t now, struct client_segment *segment) {
+    (void)client;
+    (void)now;
+    segment->attached = true;
+    segment->retry_at = 0;
+}
+
+void segment_back_off(struct client *client, uint64_t now, struct client_segment *segment, uint64_t span) {
+    (void)client;
+    segment->retry_at = clock_after(now, span);
+}
+
+void client_unreachable(struct client *client, uint64_t now, struct client_segment *segment) {
+    segment->attached = false;
+    segment_back_off(client, now, segment, client->options.timing.resend);
+}
+
+bool segment_has(const struct client_segment *segment, const struct message_place *place, uint64_t length) {
+    return place->generation != 0 && place->generation <= GENERATION_MAX && place->slot % sizeof(struct slot) == 0 &&
+           checked_within(place->slot, sizeof(struct slot), 0, segment->size) &&
+           checked_within(place->offset, length, 0, segment->size);
+}
+
+static struct client_segment *segment_new(struct client *client, const struct message_owner *owner) {
+    struct client_segment *segment = calloc(1, sizeof(*segment));
+
+    if (segment == NULL)
+        return NULL;
+    segment->id = owner->segment;
+    segment->size = owner->size;
+    segment->floor = client->index_sequence; /* as high as any floor that came while it wasn't known */
+    list_init(&segment->stock);
+    list_init(&segment->reservations);
+    list_init(&segment->returns);
+    list_append(&client->segments, &segment->node);
+    list_append(bucket_of(client, &segment->id), &segment->bucket);
+    return segment;
+}
+
+void segment_free(struct client *client, struct client_segment *segment) {
+    stock_drop(client, segment);
+    if ((segment->attached || segment->user != NULL) && client->options.detach != NULL)
+        client->options.detach(client->options.context, segment);
+    list_remove(&segment->node);
+    list_remove(&segment->bucket);
+    free(segment);
+}
+
+static bool is_text(struct message_bytes bytes, size_t capacity) {
+    return bytes.length < capacity && (bytes.length == 0 || memchr(bytes.data, '\0', bytes.length) == NULL);
+}
+
+static void put_text(char *text, struct message_bytes bytes) {
+    if (bytes.length > 0)
+        memcpy(text, bytes.data, bytes.length);
+    text[bytes.length] = '\0';
+}
+
+static void owner_take(struct client *client, const struct message_owner *owner) {
+    struct client_segment *segment = client_segment_of(client, &owner->segment);
+
+    if (owner->size == 0 || !is_text(owner->address, MESSAGE_ADDRESS_MAX) || !is_text(owner->name, MESSAGE_NAME_MAX))
+        return;
+    if (segment == NULL)
+        segment = segment_new(client, owner);
+    if (segment == NULL)
+        return;
+    if (!segment->attached)
+        put_text(segment->address, owner->address);
+    put_text(segment->name, owner->name);
+    segment->free = owner->free < segment->size ? owner->free : segment->size;
+    segment->listed = true;
+}
+
+int32_t segments_take(struct client *client, uint64_t now, struct message_bytes owners) {
+    struct message_bytes list = owners;
+    struct message_owner owner;
+    struct list *node, *after;
+    int32_t more;
+
+    while ((more = items_next_owner(&list, &owner)) == 1)
+        ;
+    if (more < 0)
+        return more;
+    list_each (node, after, &client->segments) {
+        struct client_segment *segment = list_entry(node, struct client_segment, node);
+
+        if (segment->listed)
+            segment->unlisted_at = now;
+        segment->listed = false;
+    }
+    while (items_next_owner(&owners, &owner) == 1)
+        owner_take(client, &owner);
+    client_due(client, now);
+    return MC_OK;
+}
+
+void segments_step(struct client *client, uint64_t now) {
+    struct list *node, *after;
+
+    list_each (node, after, &client->segments) {
+        struct client_segment *segment = list_entry(node, struct client_segment, node);
+        uint64_t end = clock_after(segment->unlisted_at, client->options.timing.owner_ttl);
+
+        if (segment->listed)
+            continue;
+        if (now >= end && !segment->returning)
+            stock_drop(client, segment);
+        if (segment->uses == 0 && list_empty(&segment->stock) && list_empty(&segment->returns) &&
+            list_empty(&segment->reservations))
+            segment_free(client, segment);
+        else if (now < end)
+            client_due(client, end);
+    }
+}
