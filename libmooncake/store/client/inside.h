@@ -290,6 +290,8 @@ void publications_answer(struct client *client, uint64_t now, struct sent *sent,
 void publication_release(struct client *client, uint64_t now, struct publication *publication);
 /* Forgets those that are settled (rule 13). */
 void publications_settle(struct client *client);
+/* Does one name the segment, whose slots may have to be given back? */
+bool publications_need(const struct client *client, const struct client_segment *segment);
 void publications_step(struct client *client, uint64_t now, struct outbox *out);
 uint64_t publications_due(const struct client *client);
 

@@ -228,14 +228,6 @@ static bool to_send(const struct client *client, const struct publication *publi
     return publication->item == NULL && !publication->on_way && publication->ok_epoch < client->epoch;
 }
 
-/* All its owners are gone: nothing is left to be published. */
-static bool lost(const struct client *client, const struct publication *publication) {
-    for (uint32_t i = 0; i < publication->place_count; i++)
-        if (client_segment_of(client, &publication->places[i].segment) != NULL)
-            return false;
-    return client->owners_known;
-}
-
 /* Adds those in (behind, up_to]. */
 static void send_range(struct client *client, struct bundle *bundle, uint64_t behind, uint64_t up_to, uint32_t *left) {
     struct list *node, *after;
@@ -245,16 +237,25 @@ static void send_range(struct client *client, struct bundle *bundle, uint64_t be
 
         if (publication->sequence <= behind || publication->sequence > up_to || !to_send(client, publication))
             continue;
-        if (lost(client, publication)) {
-            publication_free(client, publication);
-            continue;
-        }
         if (*left == 0 || bundle->items.length >= LETTER_BYTES || !bundle_room(bundle) ||
             !publication_add(bundle, publication))
             return;
         client->publish_behind = publication->sequence;
         (*left)--;
     }
+}
+
+bool publications_need(const struct client *client, const struct client_segment *segment) {
+    struct list *node, *after;
+
+    list_each (node, after, &client->publications) {
+        const struct publication *publication = list_entry(node, struct publication, node);
+
+        for (uint32_t i = 0; i < publication->place_count; i++)
+            if (message_id_equal(&publication->places[i].segment, &segment->id))
+                return true;
+    }
+    return false;
 }
 
 void publications_step(struct client *client, uint64_t now, struct outbox *out) {

@@ -1,8 +1,9 @@
 /* store/client/segments.c - the segments that this client knows, by id.
  *
  * Owns: every struct client_segment, with what is in its lists. One is made when the master lists it. When it no longer
- * does, it is used on for what is there already; it goes when nothing uses it any more and either nothing is left to be
- * given back, or its owner has had its time to come again.
+ * does, it is used on for what is there already: its owner may come again, or go on under another id, and takes slots of
+ * the old one back. It goes after a while, when nothing uses or names it any more and nothing is left to be given back;
+ * for that its owner has as much time as the master gives a client.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +45,8 @@ void segment_use(struct client_segment *segment) {
 }
 
 void segment_unuse(struct client *client, struct client_segment *segment) {
+    (void)client;
     segment->uses--;
-    if (segment->uses == 0 && !segment->listed)
-        client_due(client, 0);
 }
 
 void client_hold(struct client *client, struct client_segment *segment) {
@@ -155,21 +155,27 @@ int32_t segments_take(struct client *client, uint64_t now, struct message_bytes 
     return MC_OK;
 }
 
+/* Its owner may come again: a new master lists none before it has announced itself. */
+static bool may_go(const struct client *client, const struct client_segment *segment, uint64_t now) {
+    return now >= clock_after(segment->unlisted_at, client->options.timing.owner_ttl) && segment->uses == 0 &&
+           list_empty(&segment->stock) && list_empty(&segment->returns) && list_empty(&segment->reservations) &&
+           !publications_need(client, segment);
+}
+
 void segments_step(struct client *client, uint64_t now) {
+    const struct store_timing *timing = &client->options.timing;
     struct list *node, *after;
 
     list_each (node, after, &client->segments) {
         struct client_segment *segment = list_entry(node, struct client_segment, node);
-        uint64_t end = clock_after(segment->unlisted_at, client->options.timing.owner_ttl);
 
         if (segment->listed)
             continue;
-        if (now >= end && !segment->returning)
+        if (now >= clock_after(segment->unlisted_at, timing->client_ttl) && !segment->returning)
             stock_drop(client, segment);
-        if (segment->uses == 0 && list_empty(&segment->stock) && list_empty(&segment->returns) &&
-            list_empty(&segment->reservations))
+        if (may_go(client, segment, now))
             segment_free(client, segment);
-        else if (now < end)
-            client_due(client, end);
+        else
+            client_due(client, clock_after(now, timing->owner_ttl));
     }
 }

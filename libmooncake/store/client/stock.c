@@ -267,8 +267,8 @@ void stock_reserved(struct client *client, uint64_t now, struct sent *sent, int3
     } else if (status == MC_ERR_NO_SPACE) { /* final for this sequence number; let others have what isn't used */
         op_add_full(sent->op, segment, sent->capacity);
         stock_return_all(client, now, segment);
-    } else if (status == MC_ERR_SEGMENT_NOT_FOUND || status == MC_ERR_GONE) {
-        stock_drop(client, segment);
+    } else if (status == MC_ERR_SEGMENT_NOT_FOUND || status == MC_ERR_GONE) { /* the owner goes by another id now */
+        stock_return_all(client, now, segment);
         segment_back_off(client, now, segment, timing->resend);
         client->owners_known = false;
         client_due(client, now);
@@ -333,7 +333,7 @@ end:
 void stock_released(struct client *client, uint64_t now, struct sent *sent, int32_t status) {
     struct client_segment *segment = sent->segment;
     bool gone = status == MC_OK || status == MC_ERR_SEGMENT_NOT_FOUND || status == MC_ERR_GONE ||
-                (!segment->listed && status != MC_ERR_NO_MEMORY);
+                status == MC_ERR_STALE_PEER || (!segment->listed && client->retired && status == MC_ERR_UNREACHABLE);
     struct list *node, *after;
 
     segment->returning = false;
