@@ -18,6 +18,7 @@
 
 #define WORLD_SIZE (256u << 10)
 #define WORLD_TABLES 2u
+#define WORLD_MESSAGE (64u << 10) /* enough for what tests send */
 #define MS CLOCK_MILLISECOND
 
 struct world {
@@ -77,8 +78,8 @@ static inline void world_clear(struct world *world) {
 /* Packs and sends a message to the owner as a client's, and checks the answer's head; the caller frees the answer. */
 #define WORLD_ASK(world, NAME, name, message)                                                                 \
     __extension__({                                                                                           \
-        uint8_t *packed_ = malloc(1u << 20);                                                                  \
-        int64_t length_ = message_pack_##name((message), packed_, 1u << 20);                                  \
+        uint8_t *packed_ = malloc(WORLD_MESSAGE);                                                             \
+        int64_t length_ = message_pack_##name((message), packed_, WORLD_MESSAGE);                             \
         assert_true(length_ >= 0);                                                                            \
         owner_request((world)->owner, (world)->now, ++(world)->tag, MESSAGE_##NAME, packed_, (size_t)length_, \
                       &(world)->out);                                                                         \
@@ -219,14 +220,14 @@ static inline void answer_poll(struct world *world, uint64_t tag, uint64_t epoch
                                const struct message_command *commands, size_t count) {
     struct message_commands message = {.epoch = epoch};
     struct items items;
-    uint8_t *packed = malloc(1u << 20);
+    uint8_t *packed = malloc(WORLD_MESSAGE);
     int64_t length;
 
     items_init(&items);
     for (size_t i = 0; i < count; i++)
         assert_true(items_add_command(&items, &commands[i]));
     message.commands = items_bytes(&items);
-    length = message_pack_commands(&message, packed, 1u << 20);
+    length = message_pack_commands(&message, packed, WORLD_MESSAGE);
     owner_answer(world->owner, world->now, tag, MC_OK, MESSAGE_COMMANDS, packed, (size_t)length);
     items_clear(&items);
     free(packed);
