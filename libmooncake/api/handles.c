@@ -80,6 +80,26 @@ void batch_call_end(struct batch *batch, bool open) {
     ref_drop(&engine->object.ref);
 }
 
+int32_t store_call_begin(mc_store *handle, struct store **ret_store, struct mc_error *error) {
+    struct object *object;
+    int32_t status = acquire((uint64_t)(uintptr_t)handle, OBJECT_STORE, &object, "store", error);
+
+    if (status != MC_OK)
+        return status;
+    status = store_enter(store_of(object));
+    if (status != MC_OK) {
+        ref_drop(&object->ref);
+        return status_set(error, status, 0, "the store is being closed");
+    }
+    *ret_store = store_of(object);
+    return MC_OK;
+}
+
+void store_call_end(struct store *store) {
+    store_leave(store);
+    ref_drop(&store->object.ref);
+}
+
 int32_t queue_call_begin(mc_queue *handle, struct queue **ret_queue) {
     struct object *object;
     int32_t status = object_acquire((uint64_t)(uintptr_t)handle, OBJECT_QUEUE, &object);

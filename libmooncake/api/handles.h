@@ -9,7 +9,9 @@
 #include <stddef.h>
 
 #include <mooncake/error.h>
+#include <mooncake/store.h>
 
+#include "store/store.h"
 #include "transfer/batch.h"
 #include "transfer/engine.h"
 #include "transfer/peer.h"
@@ -24,6 +26,9 @@ void peer_call_end(struct peer *peer);
 /* Also works on a batch whose engine is closed: *ret_open says whether it was entered. */
 int32_t batch_call_begin(uint64_t id, struct batch **ret_batch, bool *ret_open);
 void batch_call_end(struct batch *batch, bool open);
+
+int32_t store_call_begin(mc_store *handle, struct store **ret_store, struct mc_error *error);
+void store_call_end(struct store *store);
 
 int32_t queue_call_begin(mc_queue *handle, struct queue **ret_queue);
 void queue_call_end(struct queue *queue);

@@ -10,7 +10,16 @@
 
 #include "base/ref.h"
 
-enum object_kind { OBJECT_ENGINE = 1, OBJECT_QUEUE, OBJECT_BATCH, OBJECT_PEER, OBJECT_MEMORY };
+enum object_kind {
+    OBJECT_ENGINE = 1,
+    OBJECT_QUEUE,
+    OBJECT_BATCH,
+    OBJECT_PEER,
+    OBJECT_MEMORY,
+    OBJECT_STORE,
+    OBJECT_VIEW,
+    OBJECT_OPERATION,
+};
 
 /* First member of every object. */
 struct object {

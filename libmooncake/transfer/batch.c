@@ -167,7 +167,7 @@ int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, 
 
         request->owner = batch;
         request->ended = request_ended;
-        status = request_prepare(request, request_at(requests, i, stride), i, engine, error);
+        status = request_prepare(request, request_at(requests, i, stride), i, !options->unregistered, engine, error);
         slices += request->slice_count;
     }
     if (status == MC_OK && slices > 0 && !make_slices(batch, slices))

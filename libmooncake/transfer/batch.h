@@ -18,6 +18,7 @@ struct batch_options {
     uint64_t timeout; /* not 0 */
     uint64_t user_data;
     struct queue *queue; /* NULL: none */
+    bool unregistered;   /* local memory needn't be registered: for paths that don't care */
     bool attended;       /* the caller waits for it next, and drives: no timer, nothing for the loop to do */
 };
 

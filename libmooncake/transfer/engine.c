@@ -72,6 +72,26 @@ void engine_leave(struct engine *engine) {
     pthread_mutex_unlock(&engine->lock);
 }
 
+int32_t engine_use(struct engine *engine) {
+    int32_t status = MC_OK;
+
+    pthread_mutex_lock(&engine->lock);
+    if (engine->state != ENGINE_OPEN)
+        status = MC_ERR_CLOSED;
+    else if (engine->used)
+        status = MC_ERR_BUSY;
+    else
+        engine->used = true;
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+void engine_unuse(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->used = false;
+    pthread_mutex_unlock(&engine->lock);
+}
+
 /* ---- What the layers below ask of the engine ---- */
 
 static int32_t host_pin(void *context, uint64_t address, uint64_t length, uint32_t access, void **ret_pin) {
@@ -399,10 +419,12 @@ int32_t engine_close(struct engine *engine) {
     int32_t status = MC_OK;
 
     pthread_mutex_lock(&engine->lock);
-    if (engine->state == ENGINE_OPEN)
-        engine->state = ENGINE_CLOSING;
-    else
+    if (engine->state != ENGINE_OPEN)
         status = MC_ERR_CLOSED;
+    else if (engine->used)
+        status = MC_ERR_BUSY;
+    else
+        engine->state = ENGINE_CLOSING;
     pthread_mutex_unlock(&engine->lock);
     if (status != MC_OK)
         return status;

@@ -33,6 +33,7 @@ struct engine {
     pthread_cond_t quiet; /* calls has become 0 */
     enum engine_state { ENGINE_OPEN, ENGINE_CLOSING, ENGINE_CLOSED } state;
     uint32_t calls;
+    bool used; /* by what is built on it, which must end before the engine does */
     struct list peers;
     struct list batches;
     struct identity identity;
@@ -64,6 +65,11 @@ int32_t engine_enter(struct engine *engine);
  * closed, and everything of it has ended. */
 bool engine_enter_or_closed(struct engine *engine);
 void engine_leave(struct engine *engine);
+
+/* Takes the engine for the one thing that may be built on it, and gives it back: meanwhile it answers MC_ERR_BUSY to
+ * being closed. MC_ERR_BUSY, MC_ERR_CLOSED. */
+int32_t engine_use(struct engine *engine);
+void engine_unuse(struct engine *engine);
 
 /* ---- For what is built on engines. All within an engine call, or on the loop's thread while the engine serves. ---- */
 

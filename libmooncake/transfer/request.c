@@ -116,8 +116,8 @@ static int32_t choose_link(struct request *request, size_t index, struct engine 
                       slice.remote, slice.length);
 }
 
-int32_t request_prepare(struct request *request, const struct mc_request *wanted, size_t index, struct engine *engine,
-                        struct mc_error *error) {
+int32_t request_prepare(struct request *request, const struct mc_request *wanted, size_t index, bool registered,
+                        struct engine *engine, struct mc_error *error) {
     struct object *object;
     uint64_t slices;
     int32_t status;
@@ -137,7 +137,8 @@ int32_t request_prepare(struct request *request, const struct mc_request *wanted
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request %zu: the peer is another engine's", index);
     if (wanted->length == 0)
         return MC_OK;
-    status = registry_pin(engine->registry, (uint64_t)(uintptr_t)wanted->local, wanted->length, 0, &request->pin);
+    if (registered)
+        status = registry_pin(engine->registry, (uint64_t)(uintptr_t)wanted->local, wanted->length, 0, &request->pin);
     if (status != MC_OK)
         return status_set(error, status, 0, "request %zu: the local range %p + %" PRIu64 " is not registered", index,
                           wanted->local, wanted->length);

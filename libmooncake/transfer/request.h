@@ -31,9 +31,10 @@ struct request {
 };
 
 /* Checks the request and finds its peer and its path; says how many slices it needs in slice_count. The request is
- * zeroed memory before; request_release undoes it, also on failure. `index` is for the words. Within an engine call. */
-int32_t request_prepare(struct request *request, const struct mc_request *wanted, size_t index, struct engine *engine,
-                        struct mc_error *error);
+ * zeroed memory before; request_release undoes it, also on failure. `registered`: the local range must
+ * be. `index` is for the words. Within an engine call. */
+int32_t request_prepare(struct request *request, const struct mc_request *wanted, size_t index, bool registered,
+                        struct engine *engine, struct mc_error *error);
 
 /* Cuts it into its slices, slice_count in number, which stay in place until the request is released. */
 void request_cut(struct request *request, struct slice *slices, uint64_t slice_size);

@@ -1,0 +1,434 @@
+/* api/objects.c - the public calls of store.h on objects, single and in batches: they check, and run one operation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <mooncake/store.h>
+
+#include "api/handles.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "store/submit.h"
+#include "store/view.h"
+
+#define PUT_OPTIONS_1_0 (offsetof(struct mc_put_options, timeout_ns) + sizeof(uint64_t)) /* the sizes in 1.0 */
+#define OPERATION_1_0 (offsetof(struct mc_store_operation, timeout_ns) + sizeof(uint64_t))
+#define PUT_FLAGS (MC_PUT_SOFT_PIN | MC_PUT_HARD_PIN | MC_PUT_UPSERT)
+#define LIST_MAX 65536u
+
+/* ---- Checks ---- */
+
+static int32_t check_put(struct mc_put_options *taken, const struct mc_put_options *given, struct mc_error *error) {
+    int32_t status = options_take(taken, sizeof(*taken), PUT_OPTIONS_1_0, given, error);
+
+    if (status != MC_OK)
+        return status;
+    if ((taken->flags & ~PUT_FLAGS) != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken->flags);
+    if (taken->replicas > MC_REPLICAS_MAX)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%u replicas are more than %u", taken->replicas,
+                          MC_REPLICAS_MAX);
+    if (taken->preferred_count > 0 && taken->preferred == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "preferred is NULL");
+    for (uint32_t i = 0; i < taken->preferred_count; i++)
+        if (taken->preferred[i] == NULL)
+            return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "preferred[%u] is NULL", i);
+    return MC_OK;
+}
+
+static int32_t check_keys(const struct mc_keys *keys, struct mc_error *error) {
+    uint64_t total = 0;
+
+    if (keys->count == 0 || keys->count > MC_STORE_BATCH_MAX)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a batch has 1 to %u keys, not %zu", MC_STORE_BATCH_MAX,
+                          keys->count);
+    if (keys->lengths == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "keys have no lengths");
+    for (size_t i = 0; i < keys->count; i++)
+        total += keys->lengths[i];
+    if (keys->bytes == NULL && total > 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "keys are NULL");
+    return MC_OK;
+}
+
+static int32_t check_memory(const void *memory, uint64_t length, size_t index, const char *what,
+                            struct mc_error *error) {
+    uint64_t end;
+
+    if (length > 0 && memory == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%s %zu is NULL", what, index);
+    if (!checked_add((uint64_t)(uintptr_t)memory, length, &end))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%s %zu wraps around", what, index);
+    return MC_OK;
+}
+
+/* Are the columns there that the kind needs? */
+static int32_t check_columns(const struct operation *operation, struct mc_error *error) {
+    bool puts = operation->kind == MC_STORE_PUT, gets = operation->kind == MC_STORE_GET;
+    int32_t status = MC_OK;
+
+    if ((puts && operation->values == NULL) || (gets && operation->buffers == NULL) ||
+        ((puts || gets) && operation->lengths == NULL))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "values, buffers or lengths are NULL");
+    for (size_t i = 0; i < operation->keys.count && status == MC_OK; i++) {
+        if (puts)
+            status = check_memory(operation->values[i], operation->lengths[i], i, "value", error);
+        else if (gets)
+            status = check_memory(operation->buffers[i], operation->lengths[i], i, "buffer", error);
+    }
+    return status;
+}
+
+static int32_t check_results(const struct operation *operation, struct mc_error *error) {
+    bool lengths =
+        operation->kind == MC_STORE_GET || operation->kind == MC_STORE_VIEW || operation->kind == MC_STORE_SIZE;
+
+    if (lengths ? operation->found == NULL : operation->statuses == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "there is no place for the results");
+    if (operation->kind == MC_STORE_VIEW && (operation->views == NULL || operation->data == NULL))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "there is no place for the views");
+    return MC_OK;
+}
+
+/* Fills in what is the same for all. */
+static int32_t prepare(struct operation *operation, const struct mc_put_options *put, const struct mc_keys *keys,
+                       struct mc_error *error) {
+    int32_t status = keys != NULL ? MC_OK : status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "keys is NULL");
+
+    if (status == MC_OK) {
+        operation->keys = *keys;
+        status = check_put(&operation->put, put, error);
+    }
+    if (status == MC_OK)
+        status = check_keys(keys, error);
+    if (status == MC_OK)
+        status = check_columns(operation, error);
+    if (status == MC_OK)
+        status = check_results(operation, error);
+    if (operation->timeout == 0)
+        operation->timeout = operation->put.timeout_ns;
+    return status;
+}
+
+/* Checks the operation and runs it to its end. */
+static int32_t run(mc_store *handle, struct operation *operation, const struct mc_put_options *put,
+                   const struct mc_keys *keys, struct mc_error *error) {
+    struct store *store;
+    uint32_t failed;
+    int32_t status = prepare(operation, put, keys, error);
+
+    if (status != MC_OK)
+        return status;
+    status = store_call_begin(handle, &store, error);
+    if (status != MC_OK)
+        return status;
+    if (operation->timeout == 0)
+        operation->timeout = store->timeout;
+    status = operation_run(store, operation, &failed, error);
+    store_call_end(store);
+    return status;
+}
+
+/* ---- Batches ---- */
+
+int32_t mc_store_put_batch(mc_store *store, const struct mc_keys *keys, const void *const *values,
+                           const uint64_t *lengths, const struct mc_put_options *options, int32_t *ret_statuses,
+                           struct mc_error *error) {
+    struct operation operation = {.kind = MC_STORE_PUT, .values = values, .lengths = lengths, .statuses = ret_statuses};
+
+    return run(store, &operation, options, keys, error);
+}
+
+int32_t mc_store_get_batch(mc_store *store, const struct mc_keys *keys, void *const *buffers,
+                           const uint64_t *capacities, uint64_t timeout_ns, int64_t *ret_lengths,
+                           struct mc_error *error) {
+    struct operation operation = {
+        .kind = MC_STORE_GET, .buffers = buffers, .lengths = capacities, .timeout = timeout_ns, .found = ret_lengths};
+
+    return run(store, &operation, NULL, keys, error);
+}
+
+int32_t mc_store_view_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, uint64_t *ret_views,
+                            const void **ret_data, int64_t *ret_lengths, struct mc_error *error) {
+    struct operation operation = {
+        .kind = MC_STORE_VIEW, .timeout = timeout_ns, .found = ret_lengths, .views = ret_views, .data = ret_data};
+
+    return run(store, &operation, NULL, keys, error);
+}
+
+int32_t mc_store_size_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, int64_t *ret_lengths,
+                            struct mc_error *error) {
+    struct operation operation = {.kind = MC_STORE_SIZE, .timeout = timeout_ns, .found = ret_lengths};
+
+    return run(store, &operation, NULL, keys, error);
+}
+
+int32_t mc_store_exists_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, int32_t *ret_found,
+                              struct mc_error *error) {
+    struct operation operation = {.kind = MC_STORE_EXISTS, .timeout = timeout_ns, .statuses = ret_found};
+
+    return run(store, &operation, NULL, keys, error);
+}
+
+int32_t mc_store_remove_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, int32_t *ret_statuses,
+                              struct mc_error *error) {
+    struct operation operation = {.kind = MC_STORE_REMOVE, .timeout = timeout_ns, .statuses = ret_statuses};
+
+    return run(store, &operation, NULL, keys, error);
+}
+
+/* ---- One object: a batch of one ---- */
+
+/* A key as a batch. False, with the error set: it can't be one. */
+static bool one_key(const void *key, size_t length, uint32_t *storage, struct mc_keys *ret_keys, int32_t *ret_status,
+                    struct mc_error *error) {
+    if (key == NULL || length == 0 || length > MC_KEY_MAX) {
+        *ret_status = status_set(error, MC_ERR_INVALID_KEY, 0, "a key has 1 to %u bytes, not %zu", MC_KEY_MAX,
+                                 key == NULL ? (size_t)0 : length);
+        return false;
+    }
+    *storage = (uint32_t)length;
+    *ret_keys = (struct mc_keys){.bytes = key, .lengths = storage, .count = 1};
+    return true;
+}
+
+static int32_t put_one(mc_store *store, const void *key, size_t key_length, const void *value, uint64_t length,
+                       const struct mc_put_options *options, bool upsert, struct mc_error *error) {
+    struct mc_put_options taken;
+    struct mc_keys keys;
+    uint32_t storage;
+    int32_t status, item;
+
+    if (!one_key(key, key_length, &storage, &keys, &status, error))
+        return status;
+    status = check_put(&taken, options, error);
+    if (status != MC_OK)
+        return status;
+    if (upsert)
+        taken.flags |= MC_PUT_UPSERT;
+    taken.struct_size = sizeof(taken);
+    return mc_store_put_batch(store, &keys, &value, &length, &taken, &item, error);
+}
+
+int32_t mc_store_put(mc_store *store, const void *key, size_t key_length, const void *value, uint64_t length,
+                     const struct mc_put_options *options, struct mc_error *error) {
+    return put_one(store, key, key_length, value, length, options, false, error);
+}
+
+int32_t mc_store_upsert(mc_store *store, const void *key, size_t key_length, const void *value, uint64_t length,
+                        const struct mc_put_options *options, struct mc_error *error) {
+    return put_one(store, key, key_length, value, length, options, true, error);
+}
+
+int64_t mc_store_get(mc_store *store, const void *key, size_t key_length, void *buffer, uint64_t capacity,
+                     uint64_t timeout_ns, struct mc_error *error) {
+    struct mc_keys keys;
+    uint32_t storage;
+    int64_t length;
+    int32_t status;
+
+    if (!one_key(key, key_length, &storage, &keys, &status, error))
+        return status;
+    status = mc_store_get_batch(store, &keys, &buffer, &capacity, timeout_ns, &length, error);
+    return status != MC_OK ? status : length;
+}
+
+int64_t mc_store_view(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns, uint64_t *ret_view,
+                      const void **ret_data, struct mc_error *error) {
+    struct mc_keys keys;
+    uint32_t storage;
+    int64_t length;
+    int32_t status;
+
+    if (!one_key(key, key_length, &storage, &keys, &status, error))
+        return status;
+    status = mc_store_view_batch(store, &keys, timeout_ns, ret_view, ret_data, &length, error);
+    return status != MC_OK ? status : length;
+}
+
+int32_t mc_view_release(uint64_t view) {
+    struct object *object;
+    int32_t status = object_withdraw(view, OBJECT_VIEW, &object);
+
+    if (status == MC_OK)
+        ref_drop(&object->ref);
+    return status;
+}
+
+int64_t mc_store_size(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
+                      struct mc_error *error) {
+    struct mc_keys keys;
+    uint32_t storage;
+    int64_t length;
+    int32_t status;
+
+    if (!one_key(key, key_length, &storage, &keys, &status, error))
+        return status;
+    status = mc_store_size_batch(store, &keys, timeout_ns, &length, error);
+    return status != MC_OK ? status : length;
+}
+
+int32_t mc_store_exists(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
+                        struct mc_error *error) {
+    struct mc_keys keys;
+    uint32_t storage;
+    int32_t status, found;
+
+    if (!one_key(key, key_length, &storage, &keys, &status, error))
+        return status;
+    status = mc_store_exists_batch(store, &keys, timeout_ns, &found, error);
+    return status != MC_OK ? status : found;
+}
+
+int32_t mc_store_remove(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
+                        struct mc_error *error) {
+    struct mc_keys keys;
+    uint32_t storage;
+    int32_t status, item;
+
+    if (!one_key(key, key_length, &storage, &keys, &status, error))
+        return status;
+    return mc_store_remove_batch(store, &keys, timeout_ns, &item, error);
+}
+
+/* ---- Listing ---- */
+
+/* The page, its lengths and its keys are one piece of memory. */
+static struct mc_page *page_new(const struct items *items) {
+    struct message_bytes list = items_bytes(items), key;
+    size_t total = items->length - (size_t)items->count * sizeof(uint32_t); /* without the lengths in between */
+    struct mc_page *page = malloc(sizeof(*page) + items->count * sizeof(uint32_t) + total);
+    uint32_t *lengths;
+    uint8_t *bytes;
+
+    if (page == NULL)
+        return NULL;
+    lengths = (uint32_t *)(void *)(page + 1);
+    bytes = (uint8_t *)(lengths + items->count);
+    *page = (struct mc_page){.bytes = bytes, .lengths = lengths};
+    while (items_next(&list, &key) == 1) {
+        lengths[page->count++] = key.length;
+        if (key.length > 0)
+            memcpy(bytes, key.data, key.length);
+        bytes += key.length;
+    }
+    return page;
+}
+
+int32_t mc_store_list(mc_store *handle, uint64_t *cursor, uint32_t limit, uint64_t timeout_ns,
+                      struct mc_page **ret_page, struct mc_error *error) {
+    struct mc_page *page;
+    struct store *store;
+    struct items keys;
+    uint64_t next;
+    int32_t status;
+
+    if (cursor == NULL || ret_page == NULL || limit == 0 || limit > LIST_MAX)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a page has a cursor, a place and 1 to %u keys", LIST_MAX);
+    status = store_call_begin(handle, &store, error);
+    if (status != MC_OK)
+        return status;
+    next = *cursor;
+    status = operation_list(store, &next, limit, timeout_ns > 0 ? timeout_ns : store->timeout, &keys, error);
+    store_call_end(store);
+    if (status != MC_OK)
+        return status;
+    page = page_new(&keys);
+    items_clear(&keys);
+    if (page == NULL)
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    *cursor = next;
+    *ret_page = page;
+    return MC_OK;
+}
+
+void mc_page_free(struct mc_page *page) {
+    free(page);
+}
+
+/* Removes the page's keys; how many were there, or a status. */
+static int64_t remove_page(mc_store *store, const struct mc_page *page, uint64_t timeout_ns, struct mc_error *error) {
+    const struct mc_keys keys = {.bytes = page->bytes, .lengths = page->lengths, .count = page->count};
+    int32_t *statuses = calloc(page->count, sizeof(*statuses));
+    int64_t removed = 0;
+
+    if (statuses == NULL)
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    (void)mc_store_remove_batch(store, &keys, timeout_ns, statuses, error);
+    for (size_t i = 0; i < page->count && removed >= 0; i++) {
+        if (statuses[i] == MC_OK)
+            removed++;
+        else if (statuses[i] != MC_ERR_NOT_FOUND) /* which another has removed meanwhile */
+            removed = statuses[i];
+    }
+    free(statuses);
+    return removed;
+}
+
+int64_t mc_store_remove_all(mc_store *store, uint64_t timeout_ns, struct mc_error *error) {
+    uint64_t cursor = 0;
+    int64_t removed = 0;
+
+    do {
+        struct mc_page *page;
+        int64_t count = mc_store_list(store, &cursor, 4096, timeout_ns, &page, error);
+
+        if (count != MC_OK)
+            return count;
+        count = page->count > 0 ? remove_page(store, page, timeout_ns, error) : 0;
+        mc_page_free(page);
+        if (count < 0)
+            return count;
+        removed += count;
+    } while (cursor != 0);
+    return removed;
+}
+
+/* ---- Asynchronous calls ---- */
+
+int32_t mc_store_submit(mc_store *handle, const struct mc_store_operation *given, mc_queue *queue_handle,
+                        uint64_t user_data, uint64_t *ret_operation, struct mc_error *error) {
+    struct mc_store_operation taken;
+    struct operation operation;
+    struct queue *queue;
+    struct store *store;
+    int32_t status;
+
+    if (given == NULL || ret_operation == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "operation or ret_operation is NULL");
+    status = options_take(&taken, sizeof(taken), OPERATION_1_0, given, error);
+    if (status != MC_OK)
+        return status;
+    if (taken.kind < MC_STORE_PUT || taken.kind > MC_STORE_REMOVE)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "no kind of operation %u", taken.kind);
+    operation = (struct operation){
+        .kind = taken.kind,
+        .values = taken.kind == MC_STORE_PUT ? taken.values : NULL,
+        .buffers = taken.kind == MC_STORE_GET ? taken.buffers : NULL,
+        .lengths = taken.kind == MC_STORE_PUT || taken.kind == MC_STORE_GET ? taken.lengths : NULL,
+        .timeout = taken.timeout_ns,
+        .statuses = taken.statuses,
+        .found = taken.found,
+        .views = taken.views,
+        .data = taken.data,
+    };
+    status = prepare(&operation, taken.put, &taken.keys, error);
+    if (status != MC_OK)
+        return status;
+    status = queue_call_begin(queue_handle, &queue);
+    if (status != MC_OK)
+        return status_set(error, status, 0, "queue handle: %s", status_text(status));
+    status = store_call_begin(handle, &store, error);
+    if (status == MC_OK) {
+        if (operation.timeout == 0)
+            operation.timeout = store->timeout;
+        status = submit_operation(store, &operation, queue, user_data, ret_operation, error);
+        store_call_end(store);
+    }
+    queue_call_end(queue);
+    return status;
+}
+
+int32_t mc_operation_free(uint64_t operation) {
+    return submit_free(operation);
+}

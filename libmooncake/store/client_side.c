@@ -1,0 +1,356 @@
+/* store/client_side.c - a client at work.
+ *
+ * A segment's `user` is an attachment, with one reference of the core's. Whoever uses one outside the lock takes a
+ * reference of its own, or is an operation's read or write, which the core counts.
+ */
+#include "store/client_side.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "net/auth.h"
+#include "os/thread.h"
+
+#define ATTACH_TIME (3 * CLOCK_SECOND)
+#define HEALTHY (3 * CLOCK_SECOND)      /* since the master's last answer */
+#define LETTER_TIME (10 * CLOCK_SECOND) /* that one letter may wait for its answer, before it is sent again */
+
+/* ---- Segments ---- */
+
+/* The attachment let go is dropped later, from where no lock is held. */
+struct dropped {
+    struct list node;
+    struct attachment *attachment;
+};
+
+/* With the lock held, by the core. */
+static void detach(void *context, struct client_segment *segment) {
+    struct client_side *side = context;
+    struct dropped *dropped;
+
+    if (segment->user == NULL)
+        return;
+    dropped = malloc(sizeof(*dropped));
+    if (dropped == NULL)
+        return; /* it stays, rather than that a lock is taken here */
+    dropped->attachment = segment->user;
+    segment->user = NULL;
+    list_append(&side->dropped, &dropped->node);
+}
+
+static void drop_all(struct client_side *side) {
+    struct list list;
+
+    list_init(&list);
+    pthread_mutex_lock(&side->lock);
+    while (!list_empty(&side->dropped)) {
+        struct list *node = side->dropped.next;
+
+        list_remove(node);
+        list_append(&list, node);
+    }
+    pthread_mutex_unlock(&side->lock);
+    while (!list_empty(&list)) {
+        struct dropped *dropped = list_entry(list.next, struct dropped, node);
+
+        list_remove(&dropped->node);
+        ref_drop(&dropped->attachment->ref);
+        free(dropped);
+    }
+}
+
+/* With the lock held. */
+static struct client_segment *find_segment(struct client_side *side, const struct message_id *id) {
+    struct client_segment *segment = NULL;
+
+    while ((segment = client_segments(side->core, segment)) != NULL)
+        if (message_id_equal(&segment->id, id))
+            return segment;
+    return NULL;
+}
+
+/* With a reference; NULL if it was never attached. */
+static struct attachment *take_attachment(struct client_side *side, const struct message_id *id) {
+    struct attachment *attachment = NULL;
+    struct client_segment *segment;
+
+    pthread_mutex_lock(&side->lock);
+    segment = find_segment(side, id);
+    if (segment != NULL && segment->user != NULL) {
+        attachment = segment->user;
+        ref_take(&attachment->ref);
+    }
+    pthread_mutex_unlock(&side->lock);
+    return attachment;
+}
+
+/* Reaches the segment, for the first time or again. A segment keeps its attachment as long as it is known: threads use
+ * it without the lock. */
+static void attach(struct client_side *side, const struct message_id *id, const char *address, uint64_t deadline) {
+    struct attachment *attachment;
+    struct client_segment *segment;
+    int32_t status;
+
+    pthread_mutex_lock(&side->attaching);
+    attachment = take_attachment(side, id);
+    if (attachment != NULL)
+        status = attachment_probe(attachment, &side->attacher, id, deadline);
+    else
+        status = attachment_open(&side->attacher, id, address, deadline, &attachment);
+    pthread_mutex_lock(&side->lock);
+    segment = find_segment(side, id); /* it may have gone meanwhile */
+    if (segment != NULL && (status != MC_OK || segment->size > attachment->size)) {
+        client_unreachable(side->core, clock_now(), segment);
+    } else if (segment != NULL) {
+        if (segment->user == NULL) {
+            ref_take(&attachment->ref);
+            segment->user = attachment;
+            segment->memory = attachment->memory;
+            segment->pins = attachment->pins;
+            segment->local = attachment->own != NULL;
+        }
+        client_attached(side->core, clock_now(), segment);
+    }
+    pthread_cond_broadcast(&side->changed);
+    pthread_mutex_unlock(&side->lock);
+    pthread_mutex_unlock(&side->attaching);
+    if (attachment != NULL)
+        ref_drop(&attachment->ref);
+}
+
+/* ---- Operations ---- */
+
+static bool is_master(const struct message_id *to) {
+    static const struct message_id none;
+
+    return message_id_equal(to, &none);
+}
+
+static int32_t carry(struct client_side *side, const struct letter *letter, uint64_t deadline,
+                     struct letter **ret_answer) {
+    uint64_t latest = clock_after(clock_now(), LETTER_TIME);
+    struct attachment *attachment;
+    int32_t status;
+
+    if (latest < deadline)
+        deadline = latest;
+    if (is_master(&letter->to))
+        return master_link_call(side->link, letter, deadline, ret_answer);
+    attachment = take_attachment(side, &letter->to);
+    if (attachment == NULL)
+        return MC_ERR_UNREACHABLE;
+    status = attachment_call(attachment, letter, deadline, ret_answer);
+    ref_drop(&attachment->ref);
+    return status;
+}
+
+/* Sends the letters one after the other, and gives the core the answers. */
+static void carry_all(struct client_side *side, struct client_op *op, struct outbox *out) {
+    struct letter *letter;
+
+    while ((letter = outbox_take(out)) != NULL) {
+        struct letter *answer = NULL;
+        int32_t status = carry(side, letter, op->deadline, &answer);
+
+        pthread_mutex_lock(&side->lock);
+        client_answer(side->core, clock_now(), op, letter->tag, status, (uint16_t)(letter->type + 1),
+                      answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
+        pthread_mutex_unlock(&side->lock);
+        free(answer);
+        free(letter);
+    }
+}
+
+enum client_need client_side_run(struct client_side *side, struct client_op *op) {
+    char address[MESSAGE_ADDRESS_MAX];
+    struct message_id id = {0};
+    enum client_need need;
+    struct outbox out;
+
+    outbox_init(&out);
+    for (;;) {
+        uint64_t now = clock_now();
+        uint64_t wake;
+        bool closing;
+
+        pthread_mutex_lock(&side->lock);
+        closing = side->closing;
+        need = closing ? CLIENT_DONE : client_next(side->core, now, op, &out);
+        if (need == CLIENT_ATTACH) {
+            id = op->attach->id;
+            text_copy(address, sizeof(address), op->attach->address);
+        }
+        if (need == CLIENT_WAIT && op->wake > now)
+            thread_cond_wait(&side->changed, &side->lock, op->wake);
+        wake = client_wake(side->core);
+        pthread_mutex_unlock(&side->lock);
+        tender_wake(&side->tender, wake);
+        if (closing || need == CLIENT_DONE || need == CLIENT_WRITE || need == CLIENT_READ)
+            break;
+        if (need == CLIENT_SEND)
+            carry_all(side, op, &out);
+        else if (need == CLIENT_ATTACH)
+            attach(side, &id, address,
+                   clock_after(now, ATTACH_TIME) < op->deadline ? clock_after(now, ATTACH_TIME) : op->deadline);
+    }
+    carry_all(side, op, &out); /* letters beside another need */
+    return need;
+}
+
+void client_side_begin(struct client_side *side, struct client_op *op, enum client_kind kind, struct client_item *items,
+                       size_t count, const struct client_put_options *options, uint64_t deadline) {
+    pthread_mutex_lock(&side->lock);
+    client_begin(side->core, clock_now(), op, kind, items, count, options, deadline);
+    pthread_mutex_unlock(&side->lock);
+}
+
+void client_side_end(struct client_side *side, struct client_op *op) {
+    uint64_t now = clock_now(), wake;
+
+    pthread_mutex_lock(&side->lock);
+    client_end(side->core, now, op);
+    wake = client_wake(side->core);
+    pthread_mutex_unlock(&side->lock);
+    tender_wake(&side->tender, wake);
+}
+
+/* ---- Behind the scenes. On the loop's thread. ---- */
+
+static uint64_t step(void *context, uint64_t now, struct outbox *out) {
+    struct client_side *side = context;
+    uint64_t wake;
+
+    pthread_mutex_lock(&side->lock);
+    client_step(side->core, now, out);
+    wake = client_wake(side->core);
+    pthread_mutex_unlock(&side->lock);
+    drop_all(side);
+    return wake;
+}
+
+static void send_errand(void *context, struct errand *errand) {
+    struct client_side *side = context;
+    struct attachment *attachment;
+
+    if (is_master(&errand->request->to)) {
+        master_link_begin(side->link, errand);
+        return;
+    }
+    attachment = take_attachment(side, &errand->request->to);
+    if (attachment == NULL) {
+        errand_fail(errand, MC_ERR_UNREACHABLE);
+        return;
+    }
+    attachment_begin(attachment, errand);
+    ref_drop(&attachment->ref);
+}
+
+static void answered(void *context, uint64_t now, struct errand *errand) {
+    struct client_side *side = context;
+    const struct letter *answer = errand->answer;
+
+    if (is_master(&errand->request->to))
+        master_link_end(side->link, errand);
+    else
+        errand_end(errand);
+    pthread_mutex_lock(&side->lock);
+    if (is_master(&errand->request->to) && errand->status == MC_OK)
+        side->heard = now;
+    client_answer(side->core, now, NULL, errand->request->tag, errand->status, (uint16_t)(errand->request->type + 1),
+                  answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
+    pthread_cond_broadcast(&side->changed);
+    pthread_mutex_unlock(&side->lock);
+}
+
+static const struct tender_ops tender_ops = {step, send_errand, answered};
+
+/* ---- Opening and closing ---- */
+
+int32_t client_side_open(struct client_side *side, const struct client_side_options *options) {
+    struct client_options core = {
+        .timing = options->timing,
+        .stock_bytes = options->stock_bytes,
+        .cached = options->cached,
+        .detach = detach,
+        .context = side,
+    };
+    int32_t status = auth_random(&core.seed, sizeof(core.seed));
+
+    memcpy(core.id.bytes, options->engine->identity.incarnation, sizeof(core.id.bytes));
+    *side = (struct client_side){
+        .attacher = {.engine = options->engine, .own = options->own, .client = core.id},
+        .link = options->link,
+    };
+    if (status == MC_OK)
+        status = client_new(&core, &side->core);
+    if (status != MC_OK)
+        return status;
+    pthread_mutex_init(&side->lock, NULL);
+    pthread_mutex_init(&side->attaching, NULL);
+    thread_cond_init(&side->changed);
+    list_init(&side->dropped);
+    tender_start(&side->tender, options->engine, &tender_ops, side);
+    return MC_OK;
+}
+
+bool client_side_await(struct client_side *side, uint64_t deadline) {
+    bool known;
+
+    pthread_mutex_lock(&side->lock);
+    while (client_epoch(side->core) == 0 && clock_now() < deadline)
+        thread_cond_wait(&side->changed, &side->lock, deadline);
+    known = client_epoch(side->core) != 0;
+    pthread_mutex_unlock(&side->lock);
+    return known;
+}
+
+bool client_side_healthy(struct client_side *side) {
+    uint64_t now = clock_now();
+    bool healthy;
+
+    pthread_mutex_lock(&side->lock);
+    healthy = client_epoch(side->core) != 0 && now - side->heard < HEALTHY;
+    pthread_mutex_unlock(&side->lock);
+    return healthy;
+}
+
+void client_side_stop(struct client_side *side) {
+    struct client_segment *segment = NULL;
+
+    pthread_mutex_lock(&side->lock);
+    side->closing = true;
+    pthread_cond_broadcast(&side->changed);
+    while ((segment = client_segments(side->core, segment)) != NULL) {
+        struct attachment *attachment = segment->user;
+
+        /* Lane locks lie below this one: what ends here notes it only. */
+        if (attachment != NULL && attachment->peer != NULL)
+            channel_break(attachment->peer->channel, MC_ERR_CLOSED);
+    }
+    pthread_mutex_unlock(&side->lock);
+    master_link_interrupt(side->link);
+}
+
+void client_side_retire(struct client_side *side, uint64_t deadline) {
+    pthread_mutex_lock(&side->lock);
+    client_retire(side->core, clock_now());
+    pthread_mutex_unlock(&side->lock);
+    tender_kick(&side->tender);
+    pthread_mutex_lock(&side->lock);
+    while (!client_quiet(side->core) && clock_now() < deadline)
+        thread_cond_wait(&side->changed, &side->lock, deadline);
+    pthread_mutex_unlock(&side->lock);
+}
+
+void client_side_close(struct client_side *side) {
+    tender_stop(&side->tender);
+    pthread_mutex_lock(&side->lock);
+    side->core = client_free(side->core);
+    pthread_mutex_unlock(&side->lock);
+    drop_all(side);
+    pthread_cond_destroy(&side->changed);
+    pthread_mutex_destroy(&side->attaching);
+    pthread_mutex_destroy(&side->lock);
+}

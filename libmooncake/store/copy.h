@@ -1,0 +1,26 @@
+/* store/copy.h - moves the bytes of objects: into reserved slots (rule 3), and out of readable ones (rule 10).
+ *
+ * Mapped memory is copied by the calling thread; everything else goes by guarded transfers of the engine, all of an
+ * operation in one batch. Within an engine call. No lock is needed: the core counts what is used meanwhile.
+ */
+#ifndef MC_STORE_COPY_H
+#define MC_STORE_COPY_H
+
+#include <stdbool.h>
+
+#include "store/client/client.h"
+#include "transfer/engine.h"
+
+/* Carries out all writes, and sets their status. */
+void copy_writes(struct engine *engine, struct client_write *writes, size_t count, uint64_t deadline);
+
+/* Where an object is to be read to. */
+struct copy_target {
+    struct client_read *read;
+    void *buffer; /* read->length bytes */
+};
+
+/* Carries out all reads, and sets their status. `verify`: checksums of mapped objects too. */
+void copy_reads(struct engine *engine, struct copy_target *targets, size_t count, bool verify, uint64_t deadline);
+
+#endif

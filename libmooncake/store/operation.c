@@ -1,0 +1,236 @@
+/* store/operation.c - blocking operations.
+ *
+ * The client's core says what is needed next, client_side sends and waits for it, and here the bytes are moved and the
+ * results handed over.
+ */
+#include "store/operation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "store/copy.h"
+
+#define FEW 8u /* items that need no memory of the heap */
+
+struct run {
+    struct store *store;
+    const struct operation *operation;
+    struct client_op op;
+    struct client_item *items;
+    struct view **views; /* MC_STORE_VIEW: of each item */
+    struct client_item few[FEW];
+    struct view *few_views[FEW];
+};
+
+/* ---- Items ---- */
+
+static bool make_items(struct run *run) {
+    size_t count = run->operation->keys.count;
+    const uint8_t *key = run->operation->keys.bytes;
+
+    run->items = count <= FEW ? run->few : calloc(count, sizeof(*run->items));
+    run->views = count <= FEW ? run->few_views : calloc(count, sizeof(struct view *));
+    if (run->items == NULL || run->views == NULL)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct client_item *item = &run->items[i];
+
+        item->key = key;
+        item->key_length = run->operation->keys.lengths[i];
+        key += item->key_length;
+        item->length = run->operation->lengths != NULL ? run->operation->lengths[i] : UINT64_MAX;
+        item->value = run->operation->values != NULL ? run->operation->values[i] : NULL;
+    }
+    return true;
+}
+
+static void free_items(struct run *run) {
+    if (run->items != run->few)
+        free(run->items);
+    if (run->views != run->few_views)
+        free(run->views);
+}
+
+/* ---- Bytes ---- */
+
+static size_t index_of(const struct run *run, const struct client_read *read) {
+    return (size_t)(read->item - run->items);
+}
+
+/* Prepares a read: pinned at once, or with a place to be copied to. False: its status is final. */
+static bool prepare_read(struct run *run, struct client_read *read, void **ret_buffer) {
+    struct view **view = &run->views[index_of(run, read)];
+
+    if (run->operation->kind == MC_STORE_GET) {
+        *ret_buffer = run->operation->buffers[index_of(run, read)];
+        return true;
+    }
+    if (*view != NULL) /* the copy of a replica that turned out bad */
+        ref_drop(&(*view)->object.ref);
+    *view = NULL;
+    read->status = view_pin(run->store->engine, read, run->store->verify, view);
+    if (read->status != MC_ERR_NOT_SUPPORTED)
+        return false;
+    read->status = view_copy(run->store->engine, read->length, view);
+    if (read->status != MC_OK)
+        return false;
+    *ret_buffer = (*view)->copy;
+    return true;
+}
+
+static void read_all(struct run *run) {
+    struct copy_target few[FEW];
+    struct copy_target *targets = run->op.read_count <= FEW ? few : calloc(run->op.read_count, sizeof(*targets));
+    size_t count = 0;
+
+    for (size_t i = 0; i < run->op.read_count; i++) {
+        struct client_read *read = &run->op.reads[i];
+        void *buffer;
+
+        if (targets == NULL)
+            read->status = MC_ERR_NO_MEMORY;
+        else if (prepare_read(run, read, &buffer))
+            targets[count++] = (struct copy_target){.read = read, .buffer = buffer};
+    }
+    if (count > 0)
+        copy_reads(run->store->engine->engine, targets, count, run->store->verify, run->op.deadline);
+    if (targets != few)
+        free(targets);
+}
+
+static void drive(struct run *run) {
+    struct client_side *side = &run->store->client;
+    enum client_need need;
+
+    while ((need = client_side_run(side, &run->op)) != CLIENT_DONE) {
+        if (need == CLIENT_READ)
+            read_all(run);
+        else if (need == CLIENT_WRITE)
+            copy_writes(run->store->engine->engine, run->op.writes, run->op.write_count, run->op.deadline);
+        if (side->closing)
+            break;
+    }
+}
+
+/* ---- Results ---- */
+
+static int32_t hand_over_view(struct run *run, size_t i) {
+    struct view *view = run->views[i];
+    int32_t status;
+
+    if (view == NULL)
+        return MC_ERR_INTERNAL;
+    status = object_publish(&view->object, &run->operation->views[i]);
+    if (status == MC_OK)
+        run->operation->data[i] = view->data;
+    return status;
+}
+
+/* Stores the result of item i where the kind has it; its status. */
+static int32_t hand_over(struct run *run, size_t i) {
+    const struct operation *operation = run->operation;
+    const struct client_item *item = &run->items[i];
+    int32_t status = item->status;
+
+    if (operation->kind == MC_STORE_VIEW && status == MC_OK)
+        status = hand_over_view(run, i);
+    if (run->views[i] != NULL)
+        ref_drop(&run->views[i]->object.ref);
+    switch (operation->kind) {
+    case MC_STORE_EXISTS:
+        operation->statuses[i] = status == MC_OK ? 1 : status == MC_ERR_NOT_FOUND ? 0 : status;
+        return status == MC_ERR_NOT_FOUND ? MC_OK : status;
+    case MC_STORE_PUT:
+    case MC_STORE_REMOVE:
+        operation->statuses[i] = status;
+        return status;
+    default:
+        operation->found[i] = status == MC_OK ? (int64_t)item->found : status;
+        return status;
+    }
+}
+
+static enum client_kind kind_of(uint32_t kind) {
+    switch (kind) {
+    case MC_STORE_PUT:
+        return CLIENT_PUT;
+    case MC_STORE_GET:
+        return CLIENT_GET;
+    case MC_STORE_VIEW:
+        return CLIENT_VIEW;
+    case MC_STORE_SIZE:
+        return CLIENT_SIZE;
+    case MC_STORE_EXISTS:
+        return CLIENT_EXISTS;
+    default:
+        return CLIENT_REMOVE;
+    }
+}
+
+static struct client_put_options put_options(const struct mc_put_options *put) {
+    return (struct client_put_options){
+        .flags = ((put->flags & MC_PUT_UPSERT) != 0 ? PUBLISH_UPSERT : 0) |
+                 ((put->flags & MC_PUT_SOFT_PIN) != 0 ? PUBLISH_SOFT_PIN : 0) |
+                 ((put->flags & MC_PUT_HARD_PIN) != 0 ? PUBLISH_HARD_PIN : 0),
+        .replicas = put->replicas > 0 ? put->replicas : 1,
+        .preferred = put->preferred,
+        .preferred_count = put->preferred_count,
+    };
+}
+
+int32_t operation_run(struct store *store, const struct operation *operation, uint32_t *ret_failed,
+                      struct mc_error *error) {
+    struct run run = {.store = store, .operation = operation};
+    const struct client_put_options put = put_options(&operation->put);
+    int32_t first = MC_OK;
+    size_t first_index = 0;
+
+    *ret_failed = 0;
+    if (!make_items(&run)) {
+        free_items(&run);
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %zu items", operation->keys.count);
+    }
+    client_side_begin(&store->client, &run.op, kind_of(operation->kind), run.items, operation->keys.count, &put,
+                      clock_after(clock_now(), operation->timeout));
+    drive(&run);
+    client_side_end(&store->client, &run.op);
+    for (size_t i = 0; i < operation->keys.count; i++) {
+        int32_t status;
+
+        if (run.items[i].status == MC_ERR_PENDING)
+            run.items[i].status = MC_ERR_CLOSED; /* the store was closed under it */
+        status = hand_over(&run, i);
+        if (status != MC_OK && (*ret_failed)++ == 0) {
+            first = status;
+            first_index = i;
+        }
+    }
+    free_items(&run);
+    if (first == MC_OK)
+        return MC_OK;
+    return operation->keys.count == 1 ? status_set(error, first, 0, "%s", status_text(first))
+                                      : status_set(error, first, 0, "item %zu (and %u more): %s", first_index,
+                                                   *ret_failed - 1, status_text(first));
+}
+
+int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t timeout, struct items *ret_keys,
+                       struct mc_error *error) {
+    struct client_op op = {0};
+    int32_t status;
+
+    client_side_begin(&store->client, &op, CLIENT_LIST, NULL, 0, NULL, clock_after(clock_now(), timeout));
+    op.cursor = *cursor;
+    op.limit = limit;
+    (void)client_side_run(&store->client, &op);
+    client_side_end(&store->client, &op);
+    status = op.status == MC_ERR_PENDING ? MC_ERR_CLOSED : op.status;
+    if (status != MC_OK) {
+        items_clear(&op.listed);
+        return status_set(error, status, 0, "%s", status_text(status));
+    }
+    *cursor = op.cursor;
+    *ret_keys = op.listed;
+    return MC_OK;
+}

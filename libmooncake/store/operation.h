@@ -1,0 +1,37 @@
+/* store/operation.h - blocking operations on objects: batches of items, from their beginning to their results.
+ *
+ * Within a store call, any thread; the calling thread does all of it.
+ */
+#ifndef MC_STORE_OPERATION_H
+#define MC_STORE_OPERATION_H
+
+#include <stdint.h>
+
+#include "store/store.h"
+
+/* What a batch call is about; as struct mc_store_operation, checked. */
+struct operation {
+    uint32_t kind; /* MC_STORE_PUT … */
+    struct mc_keys keys;
+    const void *const *values;
+    void *const *buffers;
+    const uint64_t *lengths;
+    struct mc_put_options put; /* complete */
+    uint64_t timeout;          /* ns, not 0 */
+    /* Results, those that the kind has. */
+    int32_t *statuses;
+    int64_t *found;
+    uint64_t *views;
+    const void **data;
+};
+
+/* MC_OK if all items succeeded, else the status of the first that didn't, with its words in *error; *ret_failed is how
+ * many didn't. */
+int32_t operation_run(struct store *store, const struct operation *operation, uint32_t *ret_failed,
+                      struct mc_error *error);
+
+/* One page of keys; the list is the caller's to clear. */
+int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t timeout, struct items *ret_keys,
+                       struct mc_error *error);
+
+#endif
