@@ -13,7 +13,8 @@ class MooncakeError(Exception):
     """A call of the native library failed.
 
     code: the stable negative status code; name: its constant, e.g. "MC_ERR_BUSY"; message: one line of words;
-    errno: of the system call that failed, else 0; retryable: whether the same call may succeed later as it is.
+    errno: of the system call that failed, else 0; retryable: whether the same call may succeed later as it is;
+    results: of a call for many keys that failed for some of them: what became of each.
     """
 
     code: int = -1
@@ -21,6 +22,7 @@ class MooncakeError(Exception):
     retryable: bool = False
     errno: int | None
     message: str
+    results: list[object] | None = None
 
     def __init__(self, code: int, name: str, message: str, errno: int = 0) -> None:
         super().__init__(message)

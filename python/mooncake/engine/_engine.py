@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Optional, Union
 from .._native import PENDING, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
 from ._batch import Batch, Queue
 from ._memory import Span, span_of
+from ._options import engine_options
 from ._requests import READ, WRITE, Request, pack_columns, pack_one, pack_requests, words
 
 __all__ = ["Access", "Engine", "Notification", "Peer", "Region"]
@@ -211,19 +212,9 @@ class Engine:
     ) -> None:
         self.handle: Any = ffi.NULL
         self.regions: set[Region] = set()
-        options = ffi.new("struct mc_engine_options *")
-        options.struct_size = ffi.sizeof("struct mc_engine_options")
-        options.flags = lib.MC_ENGINE_CHECKSUM if checksum else 0
-        texts = [
-            value if value is None else ffi.new("char[]", value.encode())
-            for value in (listen, advertise, protocol, key_file)
-        ]
-        options.listen, options.advertise, options.protocol, options.key_file = (
-            ffi.NULL if text is None else text for text in texts
+        options, _texts = engine_options(
+            listen, advertise, protocol, key_file, connect_timeout, lanes, notifications, checksum
         )
-        options.connect_timeout_ns = deadline(connect_timeout)
-        options.lanes = lanes
-        options.notifications = notifications
         handles, error = ffi.new("mc_engine **"), new_error()
         check(lib.mc_engine_open(options, handles, error), error)
         self.handle = handles[0]

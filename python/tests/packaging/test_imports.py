@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = ("torch", "torch_npu", "numpy", "vllm", "cffi", "pycparser", "ctypes", "logging", "asyncio", "multiprocessing")
+CAPABILITIES = ("mooncake.engine", "mooncake.store")
 
 
 def python(code: str, **environment: str) -> str:
@@ -35,17 +36,24 @@ def test_import_mooncake_needs_no_library(tmp_path: Path) -> None:
     )
 
 
-def test_import_mooncake_engine_without_a_library_is_one_import_error(tmp_path: Path) -> None:
-    code = "try:\n    import mooncake.engine\nexcept ImportError as error:\n    print(str(error).splitlines()[0])"
+@pytest.mark.parametrize("module", CAPABILITIES)
+def test_a_capability_without_a_library_is_one_import_error(module: str, tmp_path: Path) -> None:
+    code = f"try:\n    import {module}\nexcept ImportError as error:\n    print(str(error).splitlines()[0])"
     assert "MOONCAKE_LIBRARY names a library" in python(code, MOONCAKE_LIBRARY=str(tmp_path / "no.so"))
 
 
-@pytest.mark.parametrize("heavy", HEAVY)
-def test_mooncake_engine_loads_nothing_heavy(heavy: str) -> None:
-    assert heavy not in loaded_by("import mooncake.engine")
+@pytest.mark.parametrize("module", CAPABILITIES)
+def test_a_capability_loads_nothing_heavy(module: str) -> None:
+    assert loaded_by(f"import {module}").isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize(("module", "milliseconds"), [("mooncake", 20), ("mooncake.engine", 60)])
+def test_connect_is_the_store_s() -> None:
+    assert python("import mooncake, mooncake.store; print(mooncake.connect is mooncake.store.connect)") == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "milliseconds"), [("mooncake", 20), ("mooncake.engine", 60), ("mooncake.store", 90)]
+)
 def test_an_import_is_quick(module: str, milliseconds: int, tmp_path: Path) -> None:
     compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
     code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"

@@ -1,0 +1,242 @@
+"""The calls of the library in the form that both interfaces use: handles and bytes in, statuses and values out.
+
+Nothing here raises for a status. A batch gives one result per item, in order, in parts as large as the library takes;
+where a whole call fails, its status is the result of all of its items. Each call releases the GIL, and the library
+copies values straight into the object that the caller gets.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from time import monotonic_ns
+from typing import Any, Callable, Union
+
+from .._native import ffi, lib
+from ._keys import PackedKeys
+
+__all__ = [
+    "exists_batch",
+    "get_batch",
+    "list_page",
+    "put_batch",
+    "read_batch",
+    "read_many",
+    "read_value",
+    "remove_batch",
+    "size_batch",
+    "view_many",
+    "view_value",
+]
+
+TOO_SMALL: int = lib.MC_ERR_BUFFER_TOO_SMALL
+_PART: int = lib.MC_STORE_BATCH_MAX
+_SMALL = 64 << 10  # values up to here are read in one call, through a buffer that is kept
+_KEPT = 8
+_TYPES = {"i": "int32_t[]", "q": "int64_t[]"}
+_UNSET = {"i": -(2**31), "q": -(2**63)}  # what no call answers: the item was not reached
+_IN_PLACE = sys.implementation.name == "cpython"  # the memory of a bytes object can be filled before it is shown
+
+_buffers: list[Any] = []
+
+
+def _run(keys: Sequence[bytes], kind: str, call: Callable[[slice, Any, Any], int]) -> list[int]:
+    """The column of results of a batch call(part, keys, column), which may take several calls."""
+    results: list[int] = []
+    unset = _UNSET[kind]
+    for start in range(0, len(keys), _PART):
+        part = slice(start, start + _PART)
+        packed = PackedKeys(keys[part])
+        column = array(kind, (unset,)) * len(keys[part])
+        status = call(part, packed.cell, ffi.from_buffer(_TYPES[kind], column))
+        if status < 0 and unset in column:
+            column = array(kind, [status if result == unset else result for result in column])
+        results += column
+    return results
+
+
+# ---- Writing
+
+
+def put_batch(
+    handle: Any, keys: Sequence[bytes], addresses: array[int], lengths: array[int], options: Any, error: Any
+) -> list[int]:
+    """Puts lengths[i] bytes at addresses[i] under key i."""
+
+    def call(part: slice, packed: Any, column: Any) -> int:
+        values = ffi.from_buffer("void *[]", addresses[part])
+        sizes = ffi.from_buffer("uint64_t[]", lengths[part])
+        return lib.mc_store_put_batch(handle, packed, values, sizes, options, column, error)
+
+    return _run(keys, "i", call)
+
+
+def remove_batch(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any) -> list[int]:
+    """The status of each."""
+    return _run(
+        keys, "i", lambda _, packed, column: lib.mc_store_remove_batch(handle, packed, timeout_ns, column, error)
+    )
+
+
+# ---- Asking
+
+
+def exists_batch(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any) -> list[int]:
+    """1, 0 or a status of each."""
+    return _run(
+        keys, "i", lambda _, packed, column: lib.mc_store_exists_batch(handle, packed, timeout_ns, column, error)
+    )
+
+
+def size_batch(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any) -> list[int]:
+    """The length or a status of each."""
+    return _run(keys, "q", lambda _, packed, column: lib.mc_store_size_batch(handle, packed, timeout_ns, column, error))
+
+
+def list_page(handle: Any, cursor: Any, limit: int, error: Any) -> Union[list[bytes], int]:
+    """The keys of the next page, or a status."""
+    pages = ffi.new("struct mc_page **")
+    status: int = lib.mc_store_list(handle, cursor, limit, 0, pages, error)
+    if status < 0:
+        return status
+    page = pages[0]
+    try:
+        lengths: list[int] = ffi.unpack(page.lengths, page.count) if page.count else []
+        blob: bytes = ffi.buffer(page.bytes, sum(lengths))[:] if page.count else b""
+    finally:
+        lib.mc_page_free(page)
+    keys: list[bytes] = []
+    start = 0
+    for length in lengths:
+        keys.append(blob[start : start + length])
+        start += length
+    return keys
+
+
+# ---- Reading
+
+
+def get_batch(
+    handle: Any, keys: Sequence[bytes], addresses: array[int], capacities: array[int], timeout_ns: int, error: Any
+) -> list[int]:
+    """Value i to addresses[i]; the length or a status of each."""
+
+    def call(part: slice, packed: Any, column: Any) -> int:
+        buffers = ffi.from_buffer("void *[]", addresses[part])
+        sizes = ffi.from_buffer("uint64_t[]", capacities[part])
+        return lib.mc_store_get_batch(handle, packed, buffers, sizes, timeout_ns, column, error)
+
+    return _run(keys, "q", call)
+
+
+def _blank(size: int) -> Any:
+    """An object of at least `size` bytes that nobody else has, for the library to fill. CPython shares bytes objects of
+    length 0 and 1 only."""
+    return bytes(max(size, 2)) if _IN_PLACE else bytearray(size)
+
+
+def _filled(blank: Any, length: int) -> bytes:
+    return bytes(blank) if len(blank) == length else bytes(blank[:length])
+
+
+def read_value(handle: Any, key: bytes, timeout_ns: int, error: Any) -> Union[bytes, int]:
+    """The value, or a status. A small one takes one call; a larger one is copied once, to where it stays."""
+    end = monotonic_ns() + timeout_ns if timeout_ns else 0
+    try:
+        buffer = _buffers.pop()
+    except IndexError:
+        buffer = ffi.new("char[]", _SMALL)
+    length: int = lib.mc_store_get(handle, key, len(key), buffer, _SMALL, timeout_ns, error)
+    small = ffi.unpack(buffer, length) if length >= 0 else b""
+    if len(_buffers) < _KEPT:
+        _buffers.append(buffer)
+    if length >= 0:
+        return small
+    while length == TOO_SMALL:  # again where another value came between the two calls
+        left = max(1, end - monotonic_ns()) if timeout_ns else 0
+        size: int = lib.mc_store_size(handle, key, len(key), left, error)
+        if size < 0:
+            return size
+        blank = _blank(size)
+        left = max(1, end - monotonic_ns()) if timeout_ns else 0
+        length = lib.mc_store_get(handle, key, len(key), ffi.from_buffer("char[]", blank), size, left, error)
+        if length >= 0:
+            return _filled(blank, length)
+    return length
+
+
+def read_batch(
+    handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any, blank: Callable[[int], Any] = _blank
+) -> tuple[list[int], list[Any]]:
+    """The length or a status of each, and the objects made by blank(size) with the values in them."""
+    results = size_batch(handle, keys, timeout_ns, error)
+    objects: list[Any] = [None if size < 0 else blank(size) for size in results]
+    wanted = [index for index, size in enumerate(results) if size >= 0]
+    while wanted:
+        pinned = [ffi.from_buffer("char[]", objects[index]) for index in wanted]
+        addresses = array("Q", [int(ffi.cast("uintptr_t", pin)) for pin in pinned])
+        capacities = array("Q", [results[index] for index in wanted])
+        lengths = get_batch(handle, [keys[index] for index in wanted], addresses, capacities, timeout_ns, error)
+        del pinned
+        again: list[int] = []
+        for index, length in zip(wanted, lengths):
+            results[index] = length
+            if length == TOO_SMALL:
+                again.append(index)
+        if again:
+            sizes = size_batch(handle, [keys[index] for index in again], timeout_ns, error)
+            for index, size in zip(again, sizes):
+                results[index] = size
+                objects[index] = None if size < 0 else blank(size)
+        wanted = [index for index in again if results[index] >= 0]
+    return results, objects
+
+
+def read_many(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any) -> list[Union[bytes, int]]:
+    """The value or a status of each."""
+    results, objects = read_batch(handle, keys, timeout_ns, error)
+    return [result if result < 0 else _filled(blank, result) for result, blank in zip(results, objects)]
+
+
+# ---- Views
+
+
+class _Release:
+    """What becomes of a view that nobody looks at any more."""
+
+    __slots__ = ("_view",)
+
+    def __init__(self, view: int) -> None:
+        self._view = view
+
+    def __call__(self, pointer: Any) -> None:
+        lib.mc_view_release(self._view)
+
+
+def _borrow(view: int, data: Any, length: int) -> memoryview:
+    """The memory of a view, which is released with the last memoryview on it."""
+    if not length:
+        lib.mc_view_release(view)
+        return memoryview(b"")
+    pointer = ffi.gc(ffi.cast("char *", data), _Release(view))
+    return memoryview(ffi.buffer(pointer, length)).toreadonly()
+
+
+def view_value(handle: Any, key: bytes, timeout_ns: int, error: Any) -> Union[memoryview, int]:
+    """The value where it is, read-only, or a status."""
+    view, data = ffi.new("uint64_t *"), ffi.new("void **")
+    length: int = lib.mc_store_view(handle, key, len(key), timeout_ns, view, data, error)
+    return length if length < 0 else _borrow(view[0], data[0], length)
+
+
+def view_many(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any) -> list[Union[memoryview, int]]:
+    """The value where it is or a status, of each."""
+    views, data = ffi.new("uint64_t[]", len(keys)), ffi.new("void *[]", len(keys))
+
+    def call(part: slice, packed: Any, column: Any) -> int:
+        start = part.start
+        return lib.mc_store_view_batch(handle, packed, timeout_ns, views + start, data + start, column, error)
+
+    lengths = _run(keys, "q", call)
+    return [length if length < 0 else _borrow(views[i], data[i], length) for i, length in enumerate(lengths)]

@@ -1,0 +1,419 @@
+"""MooncakeDistributedStore with the names, order, defaults and results that existing programs call.
+
+A failure is a negative number of the reference here (-600 invalid, -704 no such key, -200 no space, -900 no answer),
+never an exception, and a line in the log "mooncake.store" says why. Wrong argument types raise TypeError, integers out
+of range ValueError. Safe to use from many threads.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Optional, Union
+
+from .._errors import MooncakeError
+from .._native import ffi, lib, new_error
+from . import _calls
+from ._compat_setup import DEFAULT_MASTER, Setup, from_mapping, open_compatible, setup
+from ._compat_values import (
+    INVALID,
+    BufferHandle,
+    ReplicateConfig,
+    buffer_of,
+    code_of,
+    column_of,
+    config_options,
+    flag_of,
+    log,
+    text_of,
+    word_of,
+)
+from ._keys import Key, key_bytes, keys_bytes
+from ._later import LaterMethods
+from ._store import Store
+
+__all__ = ["MooncakeDistributedStore"]
+
+_EXISTS: int = lib.MC_ERR_ALREADY_EXISTS
+_NOT_FOUND: int = lib.MC_ERR_NOT_FOUND
+_NO_SPACE: int = lib.MC_ERR_NO_SPACE
+_PAGE = 4096
+_PATTERN_MAX = 4096
+
+
+class MooncakeDistributedStore(LaterMethods):
+    """A client of the pool. Keys are str (or bytes), values anything with a buffer; addresses are integers, of memory
+    that the caller keeps alive meanwhile. Unless a method says otherwise it returns 0 or a negative number."""
+
+    def __init__(self) -> None:
+        self._store: Optional[Store] = None
+        self._hostname = ""
+
+    # ---- Life
+
+    def setup(self, *args: Any, **kwargs: Any) -> int:
+        """setup(local_hostname, metadata_server, global_segment_size, local_buffer_size, protocol, rdma_devices,
+        master_server_addr, engine=None, enable_ssd_offload=False, ssd_offload_path="", tenant_id="default",
+        enable_client_http_server=False, client_http_port=9300), or setup(config) with a dict of these names.
+
+        local_hostname: the host or host:port where other clients reach this one; a port that is taken or left out
+        becomes any free one (see get_hostname). metadata_server: not used, there is no directory. global_segment_size:
+        bytes of this process that join the pool, 0 for none. local_buffer_size: not used, none is needed. protocol,
+        rdma_devices: not used; the best path to each peer is taken, MC_FORCE_TCP restricts them to TCP.
+        master_server_addr: "host:port", or "" for a master in this process. engine: what TransferEngine.get_engine()
+        returns, to be shared, and closed after this store. The others are accepted and have no effect. In a dict sizes
+        may be texts like "4 GB", and master_server_address and device_name are known too.
+
+        -600 if it is set up already, -900 if no master answers within 3 s.
+        """
+        config: Any = args[0] if len(args) == 1 and not kwargs else kwargs.get("config")
+        if "config" in kwargs and (args or len(kwargs) > 1 or not isinstance(config, Mapping)):
+            raise TypeError("setup() takes config, a dict, alone")
+        if not isinstance(config, Mapping):
+            return self._open(setup(*args, **kwargs))
+        try:
+            wanted = from_mapping(config)  # pyright: ignore[reportUnknownArgumentType]
+        except ValueError as error:
+            log("warning", "setup: %s", error)
+            return INVALID
+        return self._open(wanted)
+
+    def init_all(self, protocol: str, device_name: str, mount_segment_size: int) -> int:
+        """setup() of a client on this host, with the master at 127.0.0.1:50051."""
+        return self._open(
+            setup("localhost", "P2PHANDSHAKE", mount_segment_size, 0, protocol, device_name, DEFAULT_MASTER)
+        )
+
+    def _open(self, wanted: Setup) -> int:
+        if self._store is not None:
+            log("warning", "setup: the store is already set up")
+            return INVALID
+        try:
+            store = open_compatible(wanted)
+            self._hostname = store.address
+        except MooncakeError as error:
+            log("warning", "setup: %s", error)
+            return code_of(error.code)
+        self._store = store
+        return 0
+
+    def close(self) -> int:
+        """Ends calls in progress, and takes this client's memory out of the pool; a second call does nothing. 0."""
+        store, self._store = self._store, None
+        if store is not None:
+            try:
+                store.close()
+            except MooncakeError as error:
+                log("warning", "close: %s", error)
+                return code_of(error.code)
+        return 0
+
+    def health_check(self) -> int:
+        """0 healthy, 1 not set up, 2 the master doesn't answer."""
+        store = self._store
+        if store is None:
+            return 1
+        return 0 if store.healthy else 2
+
+    def get_hostname(self) -> str:
+        """The "host:port" of this client, which is also the name of its memory in preferred_segments; "" before
+        setup()."""
+        return self._hostname
+
+    # ---- Putting
+
+    def put(self, key: Key, value: Any, config: Optional[ReplicateConfig] = None) -> int:
+        """Stores a value; 0 also if the key is there, and then nothing was changed."""
+        return self._put("put", key, buffer_of(value, "value"), None, config)
+
+    def upsert(self, key: Key, value: Any, config: Optional[ReplicateConfig] = None) -> int:
+        """Stores a value in the place of what is there."""
+        return self._put("upsert", key, buffer_of(value, "value"), None, config)
+
+    def put_parts(self, key: Key, *args: Any, config: Optional[ReplicateConfig] = None) -> int:
+        """put() of the parts behind each other."""
+        return self._put("put", key, _joined(args), None, config)
+
+    def upsert_parts(self, key: Key, *args: Any, config: Optional[ReplicateConfig] = None) -> int:
+        """upsert() of the parts behind each other."""
+        return self._put("upsert", key, _joined(args), None, config)
+
+    def put_from(self, key: Key, buffer_ptr: int, size: int, config: Optional[ReplicateConfig] = None) -> int:
+        """put() of `size` bytes at an address."""
+        return self._put("put", key, buffer_ptr, size, config)
+
+    def upsert_from(self, key: Key, buffer_ptr: int, size: int, config: Optional[ReplicateConfig] = None) -> int:
+        """upsert() of `size` bytes at an address."""
+        return self._put("upsert", key, buffer_ptr, size, config)
+
+    def put_batch(self, keys: list[Key], values: list[Any], config: Optional[ReplicateConfig] = None) -> int:
+        """put() of many; the first failure, or 0."""
+        return _first(self._put_values("put_batch", keys, values, config))
+
+    def upsert_batch(self, keys: list[Key], values: list[Any], config: Optional[ReplicateConfig] = None) -> int:
+        """upsert() of many; the first failure, or 0."""
+        return _first(self._put_values("upsert_batch", keys, values, config))
+
+    def batch_put_from(
+        self, keys: list[Key], buffer_ptrs: list[int], sizes: list[int], config: Optional[ReplicateConfig] = None
+    ) -> list[int]:
+        """put_from() of many; the result of each."""
+        names, addresses, lengths = _columns(keys, buffer_ptrs, sizes)
+        return self._put_columns("batch_put_from", names, addresses, lengths, config)
+
+    def batch_upsert_from(
+        self, keys: list[Key], buffer_ptrs: list[int], sizes: list[int], config: Optional[ReplicateConfig] = None
+    ) -> list[int]:
+        """upsert_from() of many; the result of each."""
+        names, addresses, lengths = _columns(keys, buffer_ptrs, sizes)
+        return self._put_columns("batch_upsert_from", names, addresses, lengths, config)
+
+    # ---- Getting
+
+    def get(self, key: Key) -> bytes:
+        """The value; b"" also if there is none, or it can't be read."""
+        raw, error, store = key_bytes(key), new_error(), self._store
+        if store is None:
+            self._code("get")
+            return b""
+        value = _calls.read_value(store.handle, raw, 0, error)
+        if isinstance(value, int):
+            self._code("get", value, error)
+            return b""
+        return value
+
+    def get_batch(self, keys: list[Key]) -> list[bytes]:
+        """get() of many."""
+        names, error, store = keys_bytes(keys), new_error(), self._store
+        if store is None:
+            self._code("get_batch")
+            return [b""] * len(names)
+        values = _calls.read_many(store.handle, names, 0, error)
+        self._codes("get_batch", [value for value in values if isinstance(value, int)], error)
+        return [b"" if isinstance(value, int) else value for value in values]
+
+    def get_buffer(self, key: Key) -> Optional[BufferHandle]:
+        """A copy of the value in memory that can be written; None if there is no value, or it can't be read."""
+        return self.batch_get_buffer([key_bytes(key)])[0]
+
+    def batch_get_buffer(self, keys: list[Key]) -> list[Optional[BufferHandle]]:
+        """get_buffer() of many."""
+        names, error, store = keys_bytes(keys), new_error(), self._store
+        if store is None:
+            self._code("batch_get_buffer")
+            return [None] * len(names)
+        results, handles = _calls.read_batch(store.handle, names, 0, error, BufferHandle)
+        self._codes("batch_get_buffer", results, error)
+        for result, handle in zip(results, handles):
+            if 0 <= result < len(handle):
+                del handle[result:]
+        return [handle if result >= 0 else None for result, handle in zip(results, handles)]
+
+    def get_into(self, key: Key, buffer_ptr: int, size: int) -> int:
+        """Copies the value to `size` bytes at an address; its length."""
+        raw, error, store = key_bytes(key), new_error(), self._store
+        pointer, capacity = ffi.cast("void *", word_of(buffer_ptr, "buffer_ptr")), word_of(size, "size")
+        if store is None:
+            return self._code("get_into")
+        return self._code("get_into", lib.mc_store_get(store.handle, raw, len(raw), pointer, capacity, 0, error), error)
+
+    def batch_get_into(self, keys: list[Key], buffer_ptrs: list[int], sizes: list[int]) -> list[int]:
+        """get_into() of many; the length or failure of each."""
+        names, addresses, capacities = _columns(keys, buffer_ptrs, sizes)
+        return self._batch(
+            "batch_get_into",
+            names if len(names) == len(addresses) == len(capacities) else len(names),
+            lambda handle, error: _calls.get_batch(handle, names, addresses, capacities, 0, error),
+        )
+
+    # ---- Asking and removing
+
+    def is_exist(self, key: Key) -> int:
+        """1 or 0. Doesn't count as a use of the object."""
+        raw, error, store = key_bytes(key), new_error(), self._store
+        if store is None:
+            return self._code("is_exist")
+        return self._code("is_exist", lib.mc_store_exists(store.handle, raw, len(raw), 0, error), error)
+
+    def batch_is_exist(self, keys: list[Key]) -> list[int]:
+        """is_exist() of many."""
+        names = keys_bytes(keys)
+        return self._batch("batch_is_exist", names, lambda handle, error: _calls.exists_batch(handle, names, 0, error))
+
+    def get_size(self, key: Key) -> int:
+        """The length of the value in bytes."""
+        raw, error, store = key_bytes(key), new_error(), self._store
+        if store is None:
+            return self._code("get_size")
+        return self._code("get_size", lib.mc_store_size(store.handle, raw, len(raw), 0, error), error)
+
+    def remove(self, key: Key, force: bool = False) -> int:
+        """When it returns 0, no read anywhere finds the value. force: without effect, there are no read leases."""
+        raw, error, store = key_bytes(key), new_error(), self._store
+        flag_of(force, "force")
+        if store is None:
+            return self._code("remove")
+        return self._code("remove", lib.mc_store_remove(store.handle, raw, len(raw), 0, error), error)
+
+    def batch_remove(self, keys: list[Key], force: bool = False) -> list[int]:
+        """remove() of many; the result of each."""
+        names = keys_bytes(keys)
+        flag_of(force, "force")
+        return self._batch("batch_remove", names, lambda handle, error: _calls.remove_batch(handle, names, 0, error))
+
+    def remove_all(self, force: bool = False) -> int:
+        """Removes every key there is at the time; how many."""
+        flag_of(force, "force")
+        error, store = new_error(), self._store
+        if store is None:
+            return self._code("remove_all")
+        return self._code("remove_all", lib.mc_store_remove_all(store.handle, 0, error), error)
+
+    def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
+        """Removes the keys in which the pattern (of `re`, at most 4096 characters) is found; how many.
+
+        The keys are listed page by page and matched in this process, so a pattern that `re` is slow at holds up
+        nobody else. -600 if it is no pattern.
+        """
+        import re
+
+        flag_of(force, "force")
+        text_of(regex_pattern, "regex_pattern")
+        error, store = new_error(), self._store
+        if store is None:
+            return self._code("remove_by_regex")
+        try:
+            if len(regex_pattern) > _PATTERN_MAX:
+                raise re.error("too long")
+            matches = re.compile(regex_pattern).search
+        except re.error as why:
+            log("warning", "remove_by_regex(%.200r): %s", regex_pattern, why)
+            return INVALID
+        count, cursor = 0, ffi.new("uint64_t *")
+        while True:
+            page = _calls.list_page(store.handle, cursor, _PAGE, error)
+            if isinstance(page, int):
+                return self._code("remove_by_regex", page, error)
+            found = [key for key in page if matches(key.decode("utf-8", "surrogateescape"))]
+            statuses = _calls.remove_batch(store.handle, found, 0, error) if found else []
+            count += statuses.count(0)
+            failed = [status for status in statuses if status not in (0, _NOT_FOUND)]
+            if failed:
+                return self._code("remove_by_regex", failed[0], error)
+            if not cursor[0]:
+                return count
+
+    # ---- Memory
+
+    def register_buffer(self, buffer_ptr: int, size: int) -> int:
+        """Lets transfers go straight from and to this memory, which the caller keeps mapped until it is unregistered.
+        Other memory works too, by a copy."""
+        pointer, length = ffi.cast("void *", word_of(buffer_ptr, "buffer_ptr")), word_of(size, "size")
+        error, store = new_error(), self._store
+        if store is None:
+            return self._code("register_buffer")
+        return self._code("register_buffer", lib.mc_store_register(store.handle, pointer, length, error), error)
+
+    def unregister_buffer(self, buffer_ptr: int) -> int:
+        """When it returns 0, no transfer uses the memory any more."""
+        pointer = ffi.cast("void *", word_of(buffer_ptr, "buffer_ptr"))
+        error, store = new_error(), self._store
+        if store is None:
+            return self._code("unregister_buffer")
+        return self._code("unregister_buffer", lib.mc_store_unregister(store.handle, pointer, error), error)
+
+    # ---- Within
+
+    def _put(self, what: str, key: Key, value: Any, size: Optional[int], config: Optional[ReplicateConfig]) -> int:
+        """Stores the memory of `value`, or with a size what is at the address `value`."""
+        raw, error, store = key_bytes(key), new_error(), self._store
+        options, _keep = config_options(config, self._hostname)
+        if size is not None:
+            value, size = ffi.cast("void *", word_of(value, "buffer_ptr")), word_of(size, "size")
+        if store is None:
+            return self._code(what)
+        call = lib.mc_store_put if what == "put" else lib.mc_store_upsert
+        length = len(value) if size is None else size
+        status = call(store.handle, raw, len(raw), value, length, options, error)
+        return 0 if status == _EXISTS else self._code(what, status, error)
+
+    def _put_values(
+        self, what: str, keys: list[Key], values: list[Any], config: Optional[ReplicateConfig]
+    ) -> list[int]:
+        pins = [buffer_of(value, f"values[{index}]") for index, value in enumerate(_listed(values, "values"))]
+        addresses = array("Q", [int(ffi.cast("uintptr_t", pin)) for pin in pins])
+        return self._put_columns(what, keys_bytes(keys), addresses, array("Q", map(len, pins)), config)
+
+    def _put_columns(
+        self,
+        what: str,
+        names: list[bytes],
+        addresses: array[int],
+        lengths: array[int],
+        config: Optional[ReplicateConfig],
+    ) -> list[int]:
+        options, _keep = config_options(config, self._hostname, upsert="upsert" in what)
+        statuses = self._batch(
+            what,
+            names if len(names) == len(addresses) == len(lengths) else len(names),
+            lambda handle, error: _calls.put_batch(handle, names, addresses, lengths, options, error),
+        )
+        return [0 if status == _EXISTS else status for status in statuses]
+
+    def _batch(self, what: str, names: Union[Sequence[bytes], int], call: Callable[[Any, Any], list[int]]) -> list[int]:
+        """The results of a batch call. names: its keys, or how many there are if the columns differ in length."""
+        if isinstance(names, int):
+            log("warning", "%s: columns of different lengths", what)
+            return [INVALID] * names
+        error, store = new_error(), self._store
+        if store is None:
+            return [self._code(what)] * len(names)
+        return self._codes(what, call(store.handle, error), error)
+
+    def _code(self, what: str, result: Optional[int] = None, error: Any = None) -> int:
+        """The result, if it is none of a failure; else the reference's number for it, and a line in the log. Without a
+        result: the store is not set up."""
+        if result is None:
+            log("warning", "%s: the store is not set up", what)
+            return INVALID
+        if result < 0:
+            return self._codes(what, [result], error)[0]
+        return result
+
+    def _codes(self, what: str, results: list[int], error: Any) -> list[int]:
+        """As _code(), for a batch: one line in the log."""
+        failed = [result for result in results if result < 0]
+        if not failed:
+            return results
+        told = [result for result in failed if result not in (_NOT_FOUND, _EXISTS)]
+        if told:
+            same = error.code == told[0]
+            words = ffi.string(error.message if same else lib.mc_status_text(told[0])).decode("utf-8", "replace")
+            name = ffi.string(lib.mc_status_name(told[0])).decode()
+            level = "info" if told[0] == _NO_SPACE else "warning"
+            log(level, "%s: %d of %d failed: %s (%s)", what, len(told), len(results), words, name)
+        return [result if result >= 0 else code_of(result) for result in results]
+
+
+def _listed(values: Any, what: str) -> list[Any]:
+    if isinstance(values, (str, bytes, bytearray)):
+        raise TypeError(f"{what} must be a list, not {type(values).__name__}")
+    try:
+        return list(values)
+    except TypeError:
+        raise TypeError(f"{what} must be a list, not {type(values).__name__}") from None
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The memory of the parts behind each other."""
+    pins = [buffer_of(part, f"parts[{index}]") for index, part in enumerate(parts)]
+    return pins[0] if len(pins) == 1 else buffer_of(b"".join([ffi.buffer(pin) for pin in pins]), "parts")
+
+
+def _columns(keys: list[Key], buffer_ptrs: list[int], sizes: list[int]) -> tuple[list[bytes], array[int], array[int]]:
+    return keys_bytes(keys), column_of(buffer_ptrs, "buffer_ptrs"), column_of(sizes, "sizes")
+
+
+def _first(results: list[int]) -> int:
+    """0, or the first failure."""
+    return next((result for result in results if result < 0), 0)
