@@ -1,0 +1,110 @@
+/* tests/simulation/weather.c - what a run is like, and what goes wrong in it. */
+#include "sim.h"
+
+#include <string.h>
+
+void weather_choose(struct sim *sim) {
+    struct weather *weather = &sim->weather;
+
+    *weather = (struct weather){
+        .owners = 1 + (uint32_t)sim_below(sim, 2),
+        .clients = 2 + (uint32_t)sim_below(sim, 2),
+        .small = sim_chance(sim, 500),
+        .master_crashes = sim_chance(sim, 350),
+        .expels = sim_chance(sim, 150),
+        .replicas = sim_chance(sim, 300) ? 2 : 1,
+        .fault_gap = 25 + (uint32_t)sim_below(sim, sim_chance(sim, 500) ? 50 : 250),
+        .late = sim_chance(sim, 300) ? 150 : 60,
+    };
+    if (weather->small) {
+        weather->segment_size = 4096 * (2 + sim_below(sim, 3));
+        weather->value_min = 400;
+        weather->value_max = 1800;
+        weather->stock_bytes = sim_chance(sim, 500) ? 0 : 4096;
+    } else {
+        weather->segment_size = 4096 * 24;
+        weather->value_min = 8;
+        weather->value_max = sim_chance(sim, 500) ? 120 : 400;
+        weather->stock_bytes = sim_chance(sim, 300) ? 0 : 8192;
+    }
+    sim->timing = (struct store_timing){
+        .lease = LEASE * UNIT,
+        .lease_slack = 5 * UNIT,
+        .kill_wait = 40 * UNIT,
+        .resend = 20 * UNIT,
+        .poll = 20 * UNIT,
+        .beat = 25 * UNIT,
+        .settle_beat = 15 * UNIT,
+        .owner_ttl = (weather->expels ? 300u : 3000u) * UNIT,
+        .client_ttl = 4000 * UNIT,
+        .grace = 150 * UNIT,
+        .retry = 5 * UNIT,
+        .stock_age = 300 * UNIT,
+    };
+}
+
+static struct node *any_node(struct sim *sim) {
+    return &sim->nodes[sim_below(sim, sim->node_count)];
+}
+
+static void pause_node(struct sim *sim, struct node *node) {
+    static const uint32_t lengths[] = {20, 60, 200, 400};
+    uint64_t until = sim->now + lengths[sim_below(sim, 4)] * UNIT;
+
+    if (!node->alive)
+        return;
+    node->paused = until;
+    TRACE(sim, "%s pauses until %.1f", node->name, (double)until / UNIT);
+}
+
+static void partition(struct sim *sim) {
+    struct node *one = any_node(sim), *other = any_node(sim);
+
+    if (one == other)
+        return;
+    sim->cut[one->index][other->index] = sim->cut[other->index][one->index] = true;
+    TRACE(sim, "%s and %s don't reach each other", one->name, other->name);
+}
+
+static void heal(struct sim *sim) {
+    memset(sim->cut, 0, sizeof(sim->cut));
+    TRACE(sim, "all reach each other again");
+}
+
+static void crash(struct sim *sim) {
+    struct node *node = any_node(sim);
+
+    if (sim->weather.master_crashes && sim_chance(sim, 600) && masters_leading(sim) != NULL)
+        node = masters_leading(sim);
+    if (node->alive)
+        node_kill(node);
+}
+
+void weather_change(struct sim *sim) {
+    uint64_t chance = sim_below(sim, 1000);
+
+    if (!sim->faults)
+        return;
+    if (sim->weather.master_crashes && sim_chance(sim, 500))
+        chance = 900;
+    if (sim->now > 60 * UNIT) {
+        if (chance < 450)
+            pause_node(sim, any_node(sim));
+        else if (chance < 650)
+            partition(sim);
+        else if (chance < 860)
+            heal(sim);
+        else
+            crash(sim);
+    }
+    sim_at(sim, sim->now + sim_units(sim, 0, 2 * sim->weather.fault_gap), (struct event){.kind = EVENT_WEATHER});
+}
+
+void weather_clear(struct sim *sim) {
+    sim->faults = false;
+    heal(sim);
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        if (sim->nodes[i].paused > sim->now)
+            sim->nodes[i].paused = sim->now;
+    TRACE(sim, "the faults end");
+}
