@@ -176,8 +176,8 @@ void announce_answered(struct owner *owner, uint64_t now, uint64_t tag, const st
 void announce_failed(struct owner *owner, uint64_t now, int32_t status) {
     struct announcement *announcement = &owner->announcement;
 
-    /* The master has another epoch, or has forgotten the parts before this one. */
-    if (status == MC_ERR_EPOCH || status == MC_ERR_SEGMENT_NOT_FOUND)
+    /* The master has another epoch, or doesn't have the parts before this one. */
+    if (status == MC_ERR_EPOCH || status == MC_ERR_SEGMENT_NOT_FOUND || status == MC_ERR_PROTOCOL)
         announce_begin(owner, now);
     announcement->tag = 0;
     try_later(owner, now);

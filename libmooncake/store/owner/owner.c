@@ -157,6 +157,7 @@ void owner_expelled(struct owner *owner, uint64_t now) {
 
 void owner_adopt(struct owner *owner, uint64_t now, uint64_t epoch) {
     owner->epoch = epoch;
+    owner->epoch_tag = owner->next_tag;
     announce_begin(owner, now);
 }
 
@@ -188,7 +189,7 @@ void owner_answer(struct owner *owner, uint64_t now, uint64_t tag, int32_t statu
         return;
     if (status == MC_OK)
         answered(owner, now, tag, type, body, length);
-    else if (status == MC_ERR_EXPELLED)
+    else if (status == MC_ERR_EXPELLED && tag >= owner->epoch_tag)
         owner_expelled(owner, now);
     else if (tag == owner->announcement.tag)
         announce_failed(owner, now, status);

@@ -185,7 +185,9 @@ struct owner {
     uint64_t life;  /* how often it was expelled: the segment's id is made of it */
     uint64_t epoch; /* the highest that was heard of; 0 before */
     uint64_t next_tag;
-    uint64_t life_tag; /* requests with lower ones named an earlier segment id */
+    uint64_t epoch_tag; /* requests with lower ones were made under a lower epoch: an expulsion that answers them counts
+                         * no more (rule 12) */
+    uint64_t life_tag;  /* requests with lower ones named an earlier segment id */
     struct space *space;
     struct slots slots;
     struct holders holders;

@@ -231,7 +231,7 @@ static void a_master_that_forgot_the_first_parts_gets_all_of_them(void **state) 
     answer_mount(&world, letter->tag, 3);
     free(letter);
     letter = step_for(&world, MESSAGE_MOUNT);
-    fail_request(&world, letter->tag, MC_ERR_SEGMENT_NOT_FOUND);
+    fail_request(&world, letter->tag, MC_ERR_PROTOCOL);
     free(letter);
     world.now = owner_wake(world.owner);
     letter = step_for(&world, MESSAGE_MOUNT);
@@ -299,6 +299,33 @@ static void an_expelled_owner_kills_all_and_begins_under_another_id(void **state
     world_clear(&world);
 }
 
+static void an_expulsion_by_a_lower_epochs_master_comes_too_late(void **state) {
+    struct world world;
+    struct message_id id;
+    struct message_poll poll;
+    struct letter *late, *letter;
+
+    (void)state;
+    world_init(&world);
+    mount(&world, 3, NULL);
+    late = poll_now(&world, &poll);
+    world.now += 5 * CLOCK_SECOND;
+    letter = poll_now(&world, &poll);
+    answer_poll(&world, letter->tag, 4, NULL, 0);
+    free(letter);
+    mount(&world, 4, NULL);
+    id = *owner_segment(world.owner);
+    fail_request(&world, late->tag, MC_ERR_EXPELLED);
+    free(late);
+    assert_memory_equal(&id, owner_segment(world.owner), sizeof(id));
+    assert_true(owner_mounted(world.owner));
+    letter = poll_now(&world, &poll);
+    fail_request(&world, letter->tag, MC_ERR_EXPELLED);
+    free(letter);
+    assert_memory_not_equal(&id, owner_segment(world.owner), sizeof(id));
+    world_clear(&world);
+}
+
 static void reservations_of_an_earlier_id_cannot_be_promoted_and_end_with_their_holder(void **state) {
     struct world world;
     struct message_grant first, second;
@@ -336,6 +363,7 @@ int main(void) {
         cmocka_unit_test(statuses_of_a_poll_mount_it_again),
         cmocka_unit_test(a_master_that_forgot_the_first_parts_gets_all_of_them),
         cmocka_unit_test(an_expelled_owner_kills_all_and_begins_under_another_id),
+        cmocka_unit_test(an_expulsion_by_a_lower_epochs_master_comes_too_late),
         cmocka_unit_test(reservations_of_an_earlier_id_cannot_be_promoted_and_end_with_their_holder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
