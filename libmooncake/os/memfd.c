@@ -20,6 +20,7 @@
 #include "base/checked.h"
 #include "os/fork.h"
 
+#define TOUCHED_AT_ONCE (16u << 20)
 #define NEEDED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 #ifndef MFD_NOEXEC_SEAL
@@ -185,11 +186,16 @@ int memfd_map(int fd, size_t offset, size_t size, bool writable, void **ret_addr
     fork_resume();
     if (address == MAP_FAILED)
         return -1;
-    /* Page tables now rather than at the first copy; but never the pages of a file that only claims to be large. */
-    if ((uint64_t)info.st_blocks * 512 >= (uint64_t)info.st_size)
+    /* Page tables now rather than at the first copy; but never the pages of a file that only claims to be large, and of
+     * a large one only in the background, by memfd_touch. */
+    if (size <= TOUCHED_AT_ONCE && (uint64_t)info.st_blocks * 512 >= (uint64_t)info.st_size)
         (void)madvise(address, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
     *ret_address = address;
     return 0;
+}
+
+void memfd_touch(void *address, size_t size) {
+    (void)madvise(address, size, MADV_POPULATE_WRITE);
 }
 
 void memfd_unmap(void *address, size_t size) {

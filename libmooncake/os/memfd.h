@@ -23,6 +23,9 @@ int memfd_fault_in(int fd, void *mapping, size_t offset, size_t size);
  * the range is not within it). */
 int memfd_map(int fd, size_t offset, size_t size, bool writable, void **ret_address);
 
+/* Makes the page tables of part of a writable mapping, so that no copy has to; pages that aren't there yet come as well. */
+void memfd_touch(void *address, size_t size);
+
 void memfd_unmap(void *address, size_t size);
 
 /* The same memory by a new descriptor that can only be read, for fork_close; -1 with errno. */

@@ -24,6 +24,7 @@ struct attachment {
     uint8_t *memory;        /* NULL: by transfers */
     struct pin_table *pins; /* NULL: no views */
     struct ref *holds[2];   /* of the mappings */
+    uint64_t touched;       /* bytes of the memory whose page tables were made; one thread's */
     pthread_mutex_t lock;
     uint64_t pinned[PIN_CELLS / 64]; /* cells in use */
 };

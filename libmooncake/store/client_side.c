@@ -11,10 +11,12 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "net/auth.h"
+#include "os/memfd.h"
 #include "os/thread.h"
 
 #define ATTACH_TIME (3 * CLOCK_SECOND)
-#define HEALTHY (3 * CLOCK_SECOND)      /* since the master's last answer */
+#define HEALTHY (3 * CLOCK_SECOND) /* since the master's last answer */
+#define TOUCH_PIECE (16u << 20)
 #define LETTER_TIME (10 * CLOCK_SECOND) /* that one letter may wait for its answer, before it is sent again */
 
 /* ---- Segments ---- */
@@ -118,6 +120,45 @@ static void attach(struct client_side *side, const struct message_id *id, const 
     pthread_mutex_unlock(&side->attaching);
     if (attachment != NULL)
         ref_drop(&attachment->ref);
+    chores_post(side->chores, &side->touch);
+}
+
+/* With a reference: one whose page tables aren't all made, or NULL. */
+static struct attachment *take_untouched(struct client_side *side) {
+    struct attachment *attachment = NULL;
+    struct client_segment *segment = NULL;
+
+    pthread_mutex_lock(&side->lock);
+    while (attachment == NULL && !side->closing && (segment = client_segments(side->core, segment)) != NULL) {
+        struct attachment *one = segment->user;
+
+        if (one != NULL && one->peer != NULL && one->memory != NULL && one->touched < one->size)
+            attachment = one;
+    }
+    if (attachment != NULL)
+        ref_take(&attachment->ref);
+    pthread_mutex_unlock(&side->lock);
+    return attachment;
+}
+
+/* Mapped memory is touched behind the scenes, piece by piece: the copies to come then meet no page faults. */
+static void touch(struct chore *chore) {
+    struct client_side *side = list_entry(chore, struct client_side, touch);
+    struct attachment *attachment;
+
+    if (engine_enter(side->attacher.engine) != MC_OK)
+        return;
+    attachment = take_untouched(side);
+    if (attachment != NULL) {
+        uint64_t left = attachment->size - attachment->touched;
+        uint64_t piece = left < TOUCH_PIECE ? left : TOUCH_PIECE;
+
+        memfd_touch(attachment->memory + attachment->touched, piece);
+        attachment->touched += piece;
+        ref_drop(&attachment->ref);
+        chores_post(side->chores, chore);
+    }
+    engine_leave(side->attacher.engine);
 }
 
 /* ---- Operations ---- */
@@ -282,7 +323,9 @@ int32_t client_side_open(struct client_side *side, const struct client_side_opti
     *side = (struct client_side){
         .attacher = {.engine = options->engine, .own = options->own, .client = core.id},
         .link = options->link,
+        .chores = options->chores,
     };
+    chore_init(&side->touch, touch);
     if (status == MC_OK)
         status = client_new(&core, &side->core);
     if (status != MC_OK)

@@ -17,6 +17,8 @@
 struct client_side {
     struct attacher attacher;
     struct master_link *link;
+    struct chores *chores;
+    struct chore touch;   /* makes page tables of mapped segments */
     pthread_mutex_t lock; /* of the core, and of `dropped` and `closing` */
     pthread_cond_t changed;
     struct client *core;
@@ -30,6 +32,7 @@ struct client_side {
 struct client_side_options {
     struct engine *engine; /* outlives the client */
     struct master_link *link;
+    struct chores *chores;
     struct owner_service *own; /* NULL: none */
     struct store_timing timing;
     uint64_t stock_bytes;

@@ -144,6 +144,7 @@ static int32_t open_client(struct store *store, struct mc_error *error) {
     const struct client_side_options options = {
         .engine = store->engine->engine,
         .link = store->link,
+        .chores = store->chores,
         .own = store->owner,
         .timing = STORE_TIMING_DEFAULT,
         .stock_bytes = STOCK_BYTES,
