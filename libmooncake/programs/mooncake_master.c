@@ -106,10 +106,22 @@ static int make_plan(const struct flags *flags, struct plan *plan) {
     return plan_address(flags, plan);
 }
 
+/* Takes no new requests, and waits for the answers to those in progress. */
+static void drain(struct master_service *service) {
+    uint64_t deadline = clock_now() + DRAIN_TIME;
+    uint64_t waiting = master_service_drain(service);
+
+    if (waiting > 0)
+        fprintf(stderr, "%s: ending; %llu requests are in progress\n", PROGRAM, (unsigned long long)waiting);
+    while (waiting > 0 && clock_now() < deadline) {
+        usleep(LOOK_AGAIN / 1000);
+        waiting = master_service_drain(service);
+    }
+}
+
 /* Until a signal; then answers what is in progress. */
 static void serve(struct master_service *service, const char *address) {
     bool ended = false;
-    uint64_t deadline;
 
     while (!ended && !master_service_serves(service))
         ended = signals_wait(LOOK_AGAIN);
@@ -119,9 +131,7 @@ static void serve(struct master_service *service, const char *address) {
         signals_wait(CLOCK_NEVER);
     }
     signals_release();
-    deadline = clock_now() + DRAIN_TIME;
-    while (master_service_drain(service) > 0 && clock_now() < deadline)
-        usleep(LOOK_AGAIN / 1000);
+    drain(service);
 }
 
 /* The exit status. */
