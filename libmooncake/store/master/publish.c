@@ -183,7 +183,8 @@ static void release(struct master *master, struct claim *claim, const struct pub
     list_remove(&claim->sibling);
     list_remove(&claim->command);
     for (uint32_t n = 0; n < publication->count; n++)
-        if (publication->sites[n].place.generation == claim->generation)
+        if (publication->sites[n].member == claim->member &&
+            publication->sites[n].place.generation == claim->generation)
             claim->offset = publication->sites[n].place.offset;
 }
 
