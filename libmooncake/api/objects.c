@@ -5,7 +5,6 @@
 #include <mooncake/store.h>
 
 #include "api/handles.h"
-#include "base/checked.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "store/submit.h"
@@ -51,32 +50,14 @@ static int32_t check_keys(const struct mc_keys *keys, struct mc_error *error) {
     return MC_OK;
 }
 
-static int32_t check_memory(const void *memory, uint64_t length, size_t index, const char *what,
-                            struct mc_error *error) {
-    uint64_t end;
-
-    if (length > 0 && memory == NULL)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%s %zu is NULL", what, index);
-    if (!checked_add((uint64_t)(uintptr_t)memory, length, &end))
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%s %zu wraps around", what, index);
-    return MC_OK;
-}
-
 /* Are the columns there that the kind needs? */
 static int32_t check_columns(const struct operation *operation, struct mc_error *error) {
     bool puts = operation->kind == MC_STORE_PUT, gets = operation->kind == MC_STORE_GET;
-    int32_t status = MC_OK;
 
     if ((puts && operation->values == NULL) || (gets && operation->buffers == NULL) ||
         ((puts || gets) && operation->lengths == NULL))
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "values, buffers or lengths are NULL");
-    for (size_t i = 0; i < operation->keys.count && status == MC_OK; i++) {
-        if (puts)
-            status = check_memory(operation->values[i], operation->lengths[i], i, "value", error);
-        else if (gets)
-            status = check_memory(operation->buffers[i], operation->lengths[i], i, "buffer", error);
-    }
-    return status;
+    return MC_OK;
 }
 
 static int32_t check_results(const struct operation *operation, struct mc_error *error) {

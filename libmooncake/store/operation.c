@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "store/copy.h"
@@ -26,6 +27,16 @@ struct run {
 
 /* ---- Items ---- */
 
+/* Is the item's value or buffer memory at all? One that isn't fails by itself (and begins as one without a key). */
+static bool has_memory(const struct operation *operation, size_t i) {
+    const void *memory = operation->values != NULL    ? operation->values[i]
+                         : operation->buffers != NULL ? operation->buffers[i]
+                                                      : NULL;
+    uint64_t length = operation->lengths != NULL ? operation->lengths[i] : 0, end;
+
+    return length == 0 || (memory != NULL && checked_add((uint64_t)(uintptr_t)memory, length, &end));
+}
+
 static bool make_items(struct run *run) {
     size_t count = run->operation->keys.count;
     const uint8_t *key = run->operation->keys.bytes;
@@ -38,8 +49,8 @@ static bool make_items(struct run *run) {
         struct client_item *item = &run->items[i];
 
         item->key = key;
-        item->key_length = run->operation->keys.lengths[i];
-        key += item->key_length;
+        item->key_length = has_memory(run->operation, i) ? run->operation->keys.lengths[i] : 0;
+        key += run->operation->keys.lengths[i];
         item->length = run->operation->lengths != NULL ? run->operation->lengths[i] : UINT64_MAX;
         item->value = run->operation->values != NULL ? run->operation->values[i] : NULL;
     }
@@ -132,7 +143,7 @@ static int32_t hand_over_view(struct run *run, size_t i) {
 static int32_t hand_over(struct run *run, size_t i) {
     const struct operation *operation = run->operation;
     const struct client_item *item = &run->items[i];
-    int32_t status = item->status;
+    int32_t status = has_memory(operation, i) ? item->status : MC_ERR_INVALID_ARGUMENT;
 
     if (operation->kind == MC_STORE_VIEW && status == MC_OK)
         status = hand_over_view(run, i);

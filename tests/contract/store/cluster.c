@@ -190,13 +190,17 @@ uint64_t store_number(mc_store *store, const char *name) {
     return number_in(text, name);
 }
 
-uint64_t cluster_number(const struct cluster *cluster, const char *name) {
-    struct actor *actor = cluster->owner != NULL ? cluster->owner : cluster->master;
-
+static uint64_t actor_number(struct actor *actor, const char *name) {
     if (actor == NULL)
-        return store_number(cluster->store, name);
+        return 0;
     actor_ask(actor, "stats");
     return number_in(actor->reply, name);
+}
+
+uint64_t cluster_number(const struct cluster *cluster, const char *name) {
+    if (cluster->master == NULL)
+        return store_number(cluster->store, name);
+    return actor_number(cluster->master, name) + actor_number(cluster->owner, name);
 }
 
 void cluster_await_live(const struct cluster *cluster, uint64_t count) {

@@ -3,6 +3,8 @@
 
 static const struct contract_part *const parts[] = {
     &store_values,
+    &store_views,
+    &store_batches,
 };
 
 #ifdef CONTRACT_THREAD_SANITIZED

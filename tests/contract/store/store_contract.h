@@ -62,7 +62,7 @@ void cluster_close(struct cluster *cluster);
 /* Another store of this process in the cluster, with `size` bytes of segment (0: none) under that name (or NULL). */
 mc_store *cluster_join(const struct cluster *cluster, uint32_t flags, uint64_t size, const char *name);
 
-/* A number of mc_store_stats of the store that owns the pool, like "live". */
+/* A number of mc_store_stats, like "live", of the segments of the pool (apart from those that joined later). */
 uint64_t cluster_number(const struct cluster *cluster, const char *name);
 uint64_t store_number(mc_store *store, const char *name);
 /* Waits until the pool holds so many objects and nothing is on its way out. */
