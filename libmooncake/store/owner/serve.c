@@ -113,6 +113,7 @@ static int32_t answer_granted(struct owner *owner, uint64_t tag, const struct ho
 /* Rule 2: a RESERVE is granted once, and "no space" is final for its number. */
 static int32_t grant(struct owner *owner, uint64_t now, struct holder *holder, const struct message_reserve *message,
                      uint64_t *ret_granted) {
+    uint64_t most = message->count < GRANTS_MAX ? message->count : GRANTS_MAX;
     uint64_t granted = 0;
     int32_t status = holder_make_room(holder);
 
@@ -120,7 +121,7 @@ static int32_t grant(struct owner *owner, uint64_t now, struct holder *holder, c
         return status;
     if (message->sequence < holder->floor)
         return MC_ERR_NO_SPACE;
-    while (granted < message->count && slots_reserve(owner, holder, message->sequence, message->capacity) != NULL)
+    while (granted < most && slots_reserve(owner, holder, message->sequence, message->capacity) != NULL)
         granted++;
     if (granted > 0)
         report_reserved(owner, message->capacity);
@@ -140,7 +141,7 @@ static int32_t reserve(struct owner *owner, uint64_t now, uint64_t tag, const ui
     uint64_t granted;
     int32_t status = message_unpack_reserve(body, length, &message);
 
-    if (status == MC_OK && (message.count == 0 || message.count > GRANTS_MAX || message.capacity == 0))
+    if (status == MC_OK && (message.count == 0 || message.capacity == 0))
         status = MC_ERR_PROTOCOL;
     if (status == MC_OK && !message_id_equal(&message.segment, owner_segment(owner)))
         status = MC_ERR_SEGMENT_NOT_FOUND;

@@ -17,7 +17,7 @@
 #include "wire/items.h"
 
 #define NO_PINS UINT32_MAX
-#define GRANTS_MAX 1024u   /* slots of one reservation */
+#define GRANTS_MAX 1024u   /* slots of one reservation; more are asked for in vain */
 #define HOLDERS_MAX 65536u /* clients at a time */
 #define HOLDER_BUCKETS 1024u
 
