@@ -69,8 +69,10 @@ MC_API int64_t mc_store_address(mc_store *store, char *text, size_t size);
 /* MC_OK while the master answers and this store's segment is mounted; MC_ERR_UNAVAILABLE. Sends nothing. */
 MC_API int32_t mc_store_health(mc_store *store);
 
-/* Counters and sizes as one JSON object, written and returned as by mc_capabilities: {"keys":…,"segment":{"size":…,
- * "used":…},"cache":{"locations":…,"hits":…,"lookups":…},"stock":…,"unsettled":…,…}. */
+/* Counters and sizes as one JSON object, written and returned as by mc_capabilities: {"stock":…,"unsettled":…,
+ * "returns":…,"cache":{"locations":…,"hits":…,"lookups":…},"segment":{"size":…,"used":…,"largest":…,"live":…,
+ * "reserved":…,"dead":…},"master":{"keys":…,"evicted":…,"segments":…},"viewed":…}; `segment` only where this store has
+ * one, `master` only where it is in this process. Later versions add to it. */
 MC_API int64_t mc_store_stats(mc_store *store, char *text, size_t size);
 
 /* Registers the caller's memory with the store's engine, so that transfers over a network go straight from and to it;

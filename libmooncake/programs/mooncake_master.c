@@ -94,8 +94,8 @@ static int make_plan(const struct flags *flags, struct plan *plan) {
         return wrong("client_ttl", "must be more than 0");
     plan->engine.key_file = text_or_null(flags, MASTER_key_file);
     plan->service.state_file = text_or_null(flags, MASTER_state_file);
-    /* With members in the state file it waits for them; with none, nobody has anything to announce. */
-    plan->service.alone = true;
+    /* Without a state file it may have had a former life: its owners get time to come back. */
+    plan->service.alone = plan->service.state_file != NULL;
     core->timing = STORE_TIMING_DEFAULT;
     core->timing.owner_ttl = values[MASTER_client_ttl].number;
     core->policy = values[MASTER_policy].text;
@@ -123,6 +123,9 @@ static void drain(struct master_service *service) {
 static void serve(struct master_service *service, const char *address) {
     bool ended = false;
 
+    if (!master_service_serves(service))
+        fprintf(stderr, "%s: waits up to 3 s for owners of its former life (--state_file tells it whom to expect)\n",
+                PROGRAM);
     while (!ended && !master_service_serves(service))
         ended = signals_wait(LOOK_AGAIN);
     if (!ended) {

@@ -22,6 +22,7 @@
 struct asker {
     struct list node; /* in one of service->askers */
     uint64_t tag;
+    bool counts; /* as waiting: all but POLLs, which always wait */
     /* With the lock held: takes the letter, and may free the asker. */
     void (*answered)(struct master_service *service, struct asker *asker, struct letter *letter);
 };
@@ -55,15 +56,16 @@ struct master_service {
 
 /* ---- Askers. With the lock held. ---- */
 
-static void asker_add(struct master_service *service, struct asker *asker) {
+static void asker_add(struct master_service *service, struct asker *asker, uint16_t type) {
     asker->tag = ++service->tag;
+    asker->counts = type != MESSAGE_POLL;
     list_append(&service->askers[asker->tag % ASKER_LISTS], &asker->node);
-    service->waiting++;
+    service->waiting += asker->counts;
 }
 
 static void asker_remove(struct master_service *service, struct asker *asker) {
     list_remove(&asker->node);
-    service->waiting--;
+    service->waiting -= asker->counts;
 }
 
 static struct asker *asker_find(struct master_service *service, uint64_t tag) {
@@ -177,6 +179,7 @@ static int32_t reply_with(struct exchange *exchange, const struct letter *letter
 static int32_t serve_message(struct exchange *exchange) {
     struct master_service *service = exchange->service->context;
     struct visitor *visitor = calloc(1, sizeof(*visitor));
+    uint16_t type = (uint16_t)(exchange->request.type - FRAME_CALL);
     int32_t status = MC_ERR_PENDING;
 
     if (visitor == NULL)
@@ -187,9 +190,8 @@ static int32_t serve_message(struct exchange *exchange) {
     list_init(&visitor->asker.node);
     list_init(&visitor->ready);
     pthread_mutex_lock(&service->lock);
-    asker_add(service, &visitor->asker);
-    ask(service, visitor->asker.tag, (uint16_t)(exchange->request.type - FRAME_CALL), exchange->body,
-        exchange->request.payload);
+    asker_add(service, &visitor->asker, type);
+    ask(service, visitor->asker.tag, type, exchange->body, exchange->request.payload);
     list_remove(&visitor->ready);
     pthread_mutex_unlock(&service->lock);
     if (visitor->letter == NULL) {
@@ -263,7 +265,7 @@ int32_t master_service_call(struct master_service *service, const struct letter 
 
     event_init(&local.done);
     pthread_mutex_lock(&service->lock);
-    asker_add(service, &local.asker);
+    asker_add(service, &local.asker, request->type);
     ask(service, local.asker.tag, request->type, request->body, request->length);
     pthread_mutex_unlock(&service->lock);
     if (!event_wait(&local.done, deadline)) {
@@ -316,7 +318,7 @@ void master_service_begin(struct master_service *service, struct errand *errand)
     waiting->asker.answered = errand_answered;
     waiting->errand = errand;
     pthread_mutex_lock(&service->lock);
-    asker_add(service, &waiting->asker);
+    asker_add(service, &waiting->asker, errand->request->type);
     ask(service, waiting->asker.tag, errand->request->type, errand->request->body, errand->request->length);
     pthread_mutex_unlock(&service->lock);
 }
@@ -338,19 +340,32 @@ static void members_changed(void *context, struct master *core) {
     free(members);
 }
 
+/* One that no earlier life of this master has had, as far as the wall clock tells; what it tells wrongly, owners and
+ * clients of that life set right. */
+static uint64_t fresh_epoch(uint64_t saved) {
+    struct timespec now = {0};
+    uint64_t epoch;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    epoch = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    return epoch > saved ? epoch : saved + 1;
+}
+
 static int32_t begin_to_lead(struct master_service *service, bool alone, struct mc_error *error) {
     struct message_id *members = NULL;
     uint64_t epoch = 0;
     size_t count = 0;
     int32_t status = state_file_load(service->state_file, &epoch, &members, &count, error);
 
-    if (status == MC_OK)
-        status = state_file_save(service->state_file, epoch + 1, members, count);
+    if (status == MC_OK) {
+        epoch = fresh_epoch(epoch);
+        status = state_file_save(service->state_file, epoch, members, count);
+    }
     if (status != MC_OK) {
         free(members);
         return status_set(error, status, 0, "the state file %s can't be used", service->state_file);
     }
-    master_lead(service->core, clock_now(), epoch + 1, CLOCK_NEVER, members, count, !alone);
+    master_lead(service->core, clock_now(), epoch, CLOCK_NEVER, members, count, !alone);
     free(members);
     return MC_OK;
 }

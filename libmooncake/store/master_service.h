@@ -19,7 +19,7 @@ struct master_service_options {
     struct engine *engine;      /* outlives the service */
     struct master_options core; /* members_changed and context are the service's */
     const char *state_file;     /* where epoch and members are kept; NULL: nowhere */
-    bool alone;                 /* nobody but this process knows it yet: no grace time for owners to come back */
+    bool alone;                 /* an empty state is the truth: nobody is waited for but the members in it */
 };
 
 /* MC_ERR_SYSTEM, MC_ERR_INVALID_ARGUMENT (a state file that isn't one), MC_ERR_NO_MEMORY. */
@@ -35,7 +35,8 @@ void master_service_interrupt(struct master_service *service);
 /* As master_service_shut, and frees it. Not on the loop's thread. NULL is fine; returns NULL. */
 struct master_service *master_service_close(struct master_service *service);
 
-/* Refuses new requests with MC_ERR_UNAVAILABLE; how many still wait for an answer. */
+/* Refuses new requests with MC_ERR_UNAVAILABLE; how many still wait for an answer, owners' POLLs left
+ * aside. */
 uint64_t master_service_drain(struct master_service *service);
 
 bool master_service_serves(struct master_service *service);

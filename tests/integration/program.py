@@ -138,5 +138,9 @@ class Store:
         length, patience = ctypes.c_size_t(len(key)), ctypes.c_uint64(0)
         return self.check(self.calls.mc_store_exists(self.handle, key, length, patience, None)) == 1
 
+    def remove(self, key: bytes) -> None:
+        length, patience = ctypes.c_size_t(len(key)), ctypes.c_uint64(0)
+        self.check(self.calls.mc_store_remove(self.handle, key, length, patience, None))
+
     def close(self) -> None:
         self.check(self.calls.mc_store_close(self.handle))
