@@ -7,6 +7,7 @@
 #define MC_STORE_CLIENT_SIDE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,11 +20,11 @@ struct client_side {
     struct master_link *link;
     struct chores *chores;
     struct chore touch;   /* makes page tables of mapped segments */
-    pthread_mutex_t lock; /* of the core, and of `dropped` and `closing` */
+    pthread_mutex_t lock; /* of the core, and of `dropped` */
     pthread_cond_t changed;
     struct client *core;
     struct list dropped; /* attachments that the core has let go */
-    bool closing;
+    atomic_bool closing;
     uint64_t heard;            /* when the master answered last */
     pthread_mutex_t attaching; /* one at a time */
     struct tender tender;
