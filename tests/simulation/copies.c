@@ -56,6 +56,8 @@ static void begin_write(struct loop *loop, const struct client_write *write) {
     if (grant->vid != 0 && !grant->freed && grant->memory->alive && grant->vid != loop->vids[item])
         TRACE(sim, "%s refills slot %lu", loop->node->name, grant->slot);
     grant->vid = loop->vids[item];
+    TRACE(sim, "%s.%u writes vid %u to slot %lu generation %lu of %s", loop->node->name, loop->index, grant->vid,
+          grant->slot, grant->generation, sim->nodes[grant->memory->owner].name);
 }
 
 static void write_remotely(struct loop *loop, const struct client_write *write) {
@@ -126,6 +128,8 @@ static const struct slot *slot_of(const struct client_read *read) {
 
 static void end_read(struct loop *loop, struct client_read *read, int32_t status) {
     read->status = status;
+    TRACE(loop->node->sim, "%s.%u has read slot %lu generation %lu: %s", loop->node->name, loop->index,
+          read->place.slot, read->place.generation, mc_status_name(status));
     next(loop, loop->op.read_count);
 }
 
@@ -180,6 +184,8 @@ static void view_begins(struct loop *loop, struct client_read *read) {
         return;
     }
     grant->views++;
+    TRACE(sim, "%s.%u views slot %lu generation %lu of %s (vid %u)", node->name, loop->index, grant->slot,
+          grant->generation, sim->nodes[grant->memory->owner].name, grant->vid);
     *view = (struct view){.memory = segment->memory,
                           .segment = read->segment,
                           .grant = (uint32_t)(grant - sim->grants),

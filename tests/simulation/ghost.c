@@ -200,7 +200,8 @@ static void went_dead(struct sim *sim, struct grant *grant, bool live) {
     struct vid *vid = grant->vid != 0 ? &sim->vids[grant->vid] : NULL;
 
     TRACE(sim, "%s: slot %lu generation %lu is DEAD (vid %u)", name, grant->slot, grant->generation, grant->vid);
-    if (live || vid == NULL)
+    grant->ended = sim->now;
+    if (live || vid == NULL || !grant->published)
         return;
     /* Released, cancelled or dropped: not killed. */
     if (vid->grant_count == 1 && ghost_must_exist(sim, vid, sim->now) && !vid->killed)
@@ -218,8 +219,8 @@ void ghost_scan(struct sim *sim, struct memory *memory) {
             continue;
         grant->seen = word;
         if (slot_word_generation(word) != grant->generation || slot_word_state(word) == SLOT_FREE) {
-            if (slot_word_state(seen) == SLOT_RESERVED)
-                went_dead(sim, grant, false);
+            if (slot_word_state(seen) != SLOT_DEAD)
+                went_dead(sim, grant, slot_word_state(seen) == SLOT_LIVE);
             freed(sim, grant);
             memory->active[i--] = memory->active[--memory->active_count];
         } else if (slot_word_state(word) == SLOT_LIVE && slot_word_state(seen) == SLOT_RESERVED) {

@@ -116,7 +116,8 @@ struct grant {
     uint8_t holder; /* node */
     uint32_t life;
     uint64_t sequence;
-    uint64_t seen; /* the word, last */
+    uint64_t seen;  /* the word, last */
+    uint64_t ended; /* when it couldn't be read any more; 0: it can */
     bool freed;
     bool published;
     uint8_t written; /* remotely: 0 no, 1 begun, 2 done */
@@ -275,7 +276,7 @@ struct call {
     uint32_t from_life;
     uint32_t serial;
     uint64_t tag;
-    uint64_t sequence; /* RESERVE */
+    uint64_t sequence; /* RESERVE; of a MOUNT the epoch */
     uint64_t capacity;
     uint32_t segment;
     struct message_id client;

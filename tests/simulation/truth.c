@@ -192,7 +192,8 @@ void ghost_check_read(struct sim *sim, uint32_t key, uint64_t begun, const uint8
 
     sim->reads++;
     if (number == 0)
-        sim_fail(sim, "I1 a torn %s of %s", how, sim->keys[key].name);
+        sim_fail(sim, "I1 a torn %s of %s: %u bytes that begin with vid %u", how, sim->keys[key].name, length,
+                 length >= 8 ? ((const uint32_t *)(const void *)value)[1] : 0);
     else if (vid->key != key || vid->length != length)
         sim_fail(sim, "I1 a %s of %s gives vid %u, which is of %s", how, sim->keys[key].name, number,
                  sim->keys[vid->key].name);
@@ -232,7 +233,8 @@ void ghost_check_exists(struct sim *sim, uint32_t own, uint64_t begun) {
     sim_fail(sim, "I6 a put of %s (vid %u) is told that it exists, falsely", sim->keys[key].name, own);
 }
 
-/* The leading master decides that there is another: it is in a slot that can be read, or whose owner is gone. */
+/* A master says that there is another: it is, or was since this put began, in a slot that could be read, or its owner
+ * is gone. */
 void ghost_check_refusal(struct sim *sim, uint32_t own) {
     uint32_t key = sim->vids[own].key;
     bool late = false;
@@ -245,7 +247,8 @@ void ghost_check_refusal(struct sim *sim, uint32_t own) {
         if (any_readable(sim, vid))
             return;
         for (uint32_t j = 0; j < vid->grant_count; j++)
-            if (memory_lost(sim, sim->grants[vid->grants[j]].memory, &late))
+            if (sim->grants[vid->grants[j]].ended >= sim->vids[own].begun ||
+                memory_lost(sim, sim->grants[vid->grants[j]].memory, &late))
                 return;
     }
     sim_fail(sim, "I6 a master refuses vid %u: %s exists; but it is in no slot", own, sim->keys[key].name);

@@ -111,6 +111,7 @@ void watch_request(struct node *from, struct call *call, const struct letter *le
         message_unpack_mount(letter->body, letter->length, &mount);
         segment = ghost_segment(sim, &mount.segment);
         call->last = mount.last != 0 && segment != NULL;
+        call->sequence = mount.epoch;
         if (segment != NULL)
             call->segment = (uint32_t)(segment - sim->segments);
         TRACE(sim, "  epoch %lu part %u%s, %ld holdings", mount.epoch, mount.part, mount.last ? " (last)" : "",
@@ -186,6 +187,9 @@ static void findings(struct node *from, struct message_bytes list) {
                     sim_fail(sim, "I4 %s locates what was never granted", from->name);
                     return;
                 }
+                if (grant->slot != place.slot || grant->offset != place.offset)
+                    sim_fail(sim, "I4 %s locates slot %lu at %lu, and it is at %lu", from->name, place.slot,
+                             place.offset, grant->offset);
                 TRACE(sim, "  at slot %lu generation %lu (vid %u) version %lu.%lu", place.slot, place.generation,
                       grant->vid, location.version_epoch, location.version_counter);
                 if (grant->vid != 0)
@@ -260,8 +264,8 @@ void watch_answer(struct node *from, struct call *call, const struct letter *let
         commands(from, call, ordered.commands, ordered.epoch);
         break;
     case MESSAGE_MOUNT:
-        if (call->last && master_epoch(from->master) != 0)
-            sim->segments[call->segment].mounted = master_epoch(from->master);
+        if (call->last && call->sequence == master_epoch(from->master))
+            sim->segments[call->segment].mounted = call->sequence;
         break;
     default:
         break;
