@@ -248,7 +248,6 @@ void client_answer(struct client *client, uint64_t now, struct client_op *op, ui
         beat_answer(client, now, sent, status, body, length);
     }
     sent_free(client, sent);
-    publications_settle(client);
     client_due(client, beat_due(client));
     client_due(client, publications_due(client));
 }

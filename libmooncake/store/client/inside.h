@@ -1,7 +1,7 @@
 /* store/client/inside.h - what the files of the client core share.
  *
  * client.c    life, operations from outside, what is due
- * letters.c   letters and the records of those on their way, stamps (rules 11 and 13), signs of life
+ * letters.c   letters and the records of those on their way, stamps (rule 11), signs of life
  * segments.c  the table of segments
  * stock.c     reservations: asking, keeping, giving back (rules 2 and 3)
  * put.c       placing and writing (rules 3 and 4)
@@ -134,8 +134,6 @@ struct client {
     bool epoch_lost; /* it has another one by now */
     uint64_t lease;  /* its end */
     uint64_t index_sequence;
-    uint64_t settled;
-    uint64_t stamped_at;
 
     bool owners_known; /* under this epoch */
     uint64_t owners_version;
@@ -215,7 +213,7 @@ void beat_step(struct client *client, uint64_t now, struct outbox *out);
 uint64_t beat_due(const struct client *client);
 void reads_add(struct client *client, const struct key_hash *hash);
 
-/* Takes the stamp of an answer to a letter sent at `sent_at` (rules 11 and 13). MC_ERR_UNAVAILABLE: of a lower epoch, to
+/* Takes the stamp of an answer to a letter sent at `sent_at` (rule 11). MC_ERR_UNAVAILABLE: of a lower epoch, to
  * be ignored; MC_ERR_PROTOCOL. */
 int32_t stamp_take(struct client *client, uint64_t now, uint64_t sent_at, struct message_bytes bytes,
                    struct message_stamp *ret_stamp);
@@ -288,8 +286,8 @@ void publications_answer(struct client *client, uint64_t now, struct sent *sent,
                          size_t length);
 /* Ends it: its slots are released (rule 4). */
 void publication_release(struct client *client, uint64_t now, struct publication *publication);
-/* Forgets those that are settled (rule 13). */
-void publications_settle(struct client *client);
+/* Forgets those that are settled (rule 13), by an answer that the list of owners came with. */
+void publications_settle(struct client *client, uint64_t now, const struct message_stamp *stamp);
 /* Does one name the segment, whose slots may have to be given back? */
 bool publications_need(const struct client *client, const struct client_segment *segment);
 void publications_step(struct client *client, uint64_t now, struct outbox *out);

@@ -181,7 +181,6 @@ static void epoch_begin(struct client *client, uint64_t now, uint64_t epoch) {
     client->epoch = epoch;
     client->lease = 0;
     client->index_sequence = 0;
-    client->settled = 0;
     client->owners_known = false;
     client->publish_at = 0;
     client->beat_at = 0;
@@ -205,15 +204,10 @@ int32_t stamp_take(struct client *client, uint64_t now, uint64_t sent_at, struct
     if (stamp.epoch > client->epoch)
         epoch_begin(client, now, stamp.epoch);
     client->epoch_lost = false;
-    client->stamped_at = now;
     if (floors_take(client, stamp.floors) < 0)
         return MC_ERR_PROTOCOL;
-    /* "Settled" is what the latest state of the index says, not the highest that was ever said (rule 13). */
-    if (stamp.sequence > client->index_sequence ||
-        (stamp.sequence == client->index_sequence && stamp.settled > client->settled)) {
+    if (stamp.sequence > client->index_sequence)
         client->index_sequence = stamp.sequence;
-        client->settled = stamp.settled;
-    }
     /* The lease counts from when the letter was sent (rule 11). */
     end = clock_after(MISTAKE(LEASE_FROM_RECEIPT) ? now : sent_at, stamp.lease);
     end = end > client->options.timing.lease_slack ? end - client->options.timing.lease_slack : 0;
@@ -226,10 +220,6 @@ int32_t stamp_take(struct client *client, uint64_t now, uint64_t sent_at, struct
 
 static uint64_t epoch_pace(const struct client *client) {
     return client->options.timing.retry * EPOCH_PACE;
-}
-
-static bool unsettled(const struct client *client) {
-    return client->publication_count > 0;
 }
 
 void reads_add(struct client *client, const struct key_hash *hash) {
@@ -297,6 +287,8 @@ void beat_answer(struct client *client, uint64_t now, struct sent *sent, int32_t
         status = stamp_take(client, now, sent->at, beaten.stamp, &stamp);
     if (status == MC_OK && stamp.epoch == client->epoch)
         status = owners_take(client, now, sent, &beaten);
+    if (status == MC_OK)
+        publications_settle(client, now, &stamp);
     if (status != MC_OK && sent->op != NULL)
         sent->op->failed = true;
     if (status != MC_OK && sent->behind)
@@ -308,7 +300,6 @@ void beat_answer(struct client *client, uint64_t now, struct sent *sent, int32_t
 uint64_t beat_due(const struct client *client) {
     const struct store_timing *timing = &client->options.timing;
     uint64_t due = clock_after(client->beat_sent, timing->beat);
-    uint64_t settle;
 
     if (client->beating)
         return CLOCK_NEVER;
@@ -316,11 +307,8 @@ uint64_t beat_due(const struct client *client) {
         due = 0;
     } else if (client->epoch == 0 || client->epoch_lost || !client->owners_known) {
         due = client->beat_sent == 0 ? 0 : clock_after(client->beat_sent, epoch_pace(client));
-    } else if (unsettled(client)) { /* rule 13; any answer says what is settled, so it counts as well */
-        settle = clock_after(client->beat_sent > client->stamped_at ? client->beat_sent : client->stamped_at,
-                             timing->settle_beat);
-        if (settle < due)
-            due = settle;
+    } else if (client->publication_count > 0) { /* rule 13 */
+        due = clock_after(client->beat_sent, timing->settle_beat < timing->beat ? timing->settle_beat : timing->beat);
     }
     return due > client->beat_at ? due : client->beat_at;
 }

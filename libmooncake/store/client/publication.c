@@ -207,19 +207,35 @@ void publications_answer(struct client *client, uint64_t now, struct sent *sent,
 /* ---- Behind the scenes ---- */
 
 /* Rule 13: the OK is of this epoch, what was said since is not older than it, and covers it. */
-static bool settled(const struct client *client, const struct publication *publication) {
-    return publication->ok_epoch != 0 && publication->ok_epoch == client->epoch &&
-           client->index_sequence >= publication->ok_sequence && client->settled >= publication->sequence;
+static bool settled(const struct publication *publication, const struct message_stamp *stamp) {
+    return publication->ok_epoch != 0 && publication->ok_epoch == stamp->epoch &&
+           stamp->sequence >= publication->ok_sequence && stamp->settled >= publication->sequence;
 }
 
-void publications_settle(struct client *client) {
+/* It may be settled because an owner is gone to the master. Such an owner may still live, and then begins anew; what is
+ * reserved there under its old id is nobody's any more. */
+static void release_unlisted(struct client *client, uint64_t now, const struct publication *publication) {
+    for (uint32_t i = 0; i < publication->place_count; i++) {
+        const struct message_place *place = &publication->places[i];
+        struct client_segment *segment = client_segment_of(client, &place->segment);
+
+        if (segment != NULL && !segment->listed)
+            stock_return(
+                client, now, segment,
+                &(struct message_grant){.slot = place->slot, .generation = place->generation, .offset = place->offset});
+    }
+}
+
+void publications_settle(struct client *client, uint64_t now, const struct message_stamp *stamp) {
     struct list *node, *after;
 
     list_each (node, after, &client->publications) {
         struct publication *publication = list_entry(node, struct publication, node);
 
-        if (publication->item == NULL && !publication->on_way && settled(client, publication))
-            publication_free(client, publication);
+        if (publication->item != NULL || publication->on_way || !settled(publication, stamp))
+            continue;
+        release_unlisted(client, now, publication);
+        publication_free(client, publication);
     }
 }
 

@@ -128,6 +128,21 @@ static void an_answer_that_is_older_than_the_ok_settles_nothing(void **state) {
     assert_int_equal(client_count(world->client).unsettled, 0);
 }
 
+static void a_replica_whose_owner_was_given_up_is_released_when_the_put_is_settled(void **state) {
+    struct world *world = *state;
+    struct client_put_options options = {.replicas = 2};
+    struct client_item item = item_of("key", "value");
+
+    world_run(world, CLIENT_PUT, &item, 1, &options);
+    assert_int_equal(item.replicas, 2);
+    world->owners = 1;
+    world->owners_version++;
+    world->settled = 1;
+    world_pass(world, 5 * CLOCK_SECOND); /* the stock is released as well */
+    assert_int_equal(client_count(world->client).unsettled, 0);
+    assert_int_equal(world->released, world->granted - 1);
+}
+
 static void a_new_epoch_has_the_unsettled_published_again_with_their_version(void **state) {
     struct world *world = *state;
 
@@ -264,6 +279,7 @@ int main(void) {
         WORLD_TEST(an_answer_that_comes_after_the_operation_counts),
         WORLD_TEST(a_publication_is_forgotten_when_it_is_settled),
         WORLD_TEST(an_answer_that_is_older_than_the_ok_settles_nothing),
+        WORLD_TEST(a_replica_whose_owner_was_given_up_is_released_when_the_put_is_settled),
         WORLD_TEST(a_new_epoch_has_the_unsettled_published_again_with_their_version),
         WORLD_TEST(one_that_loses_under_a_new_epoch_gives_its_slot_back),
         WORLD_TEST(its_slot_is_given_back_though_the_new_master_does_not_list_the_owner_yet),
