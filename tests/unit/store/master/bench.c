@@ -306,7 +306,10 @@ int bench_commands(struct bench *bench, uint64_t tag, struct message_command *co
 
     if (letter == NULL)
         return -1;
-    assert_int_equal(letter->status, MC_OK);
+    if (letter->status != MC_OK) {
+        free(letter);
+        return -2;
+    }
     assert_int_equal(message_unpack_commands(letter->body, letter->length, &answer), MC_OK);
     while (items_next_command(&answer.commands, &command) == 1) {
         if (count < capacity)
@@ -336,11 +339,11 @@ int bench_obey(struct bench *bench, uint32_t owner) {
         total += count;
         items_init(&events);
         for (int n = 0; n < count; n++) {
-            struct message_event event = {.kind = commands[n].kind == COMMAND_KILL ? EVENT_KILLED : EVENT_PROMOTED,
-                                          .slot = commands[n].slot,
-                                          .generation = commands[n].generation};
+            static const uint32_t answers[] = {0, EVENT_KILLED, EVENT_PROMOTED, EVENT_NOT_RESERVED, 0};
+            struct message_event event = {
+                .kind = answers[commands[n].kind], .slot = commands[n].slot, .generation = commands[n].generation};
 
-            if (commands[n].kind == COMMAND_KILL || commands[n].kind == COMMAND_PROMOTE)
+            if (event.kind != 0)
                 assert_true(items_add_event(&events, &event));
         }
         poll.events = items_bytes(&events);
