@@ -348,7 +348,8 @@ class Store:
         return lib.mc_store_health(self._handle) == 0
 
     def stats(self) -> dict[str, Any]:
-        """Counters and sizes: {"keys": …, "segment": {"size": …, "used": …}, "cache": {…}, …}."""
+        """Counters and sizes: {"cache": {…}, "segment": {"size": …, "used": …, …}, "master": {"keys": …, …}, …};
+        "segment" where this store has one, "master" where it is in this process."""
         from json import loads
 
         handle = self._handle
@@ -391,9 +392,12 @@ class Store:
     def close(self) -> None:
         """Ends calls in progress with errors.Closed, and takes this store's segment with what it holds out of the pool;
         views stay readable. A second call does nothing."""
-        handle, self._handle = self._handle, ffi.NULL
+        handle = self._handle
         if handle != ffi.NULL:
-            check(lib.mc_store_close(handle))
+            status = lib.mc_store_close(handle)
+            if status not in (lib.MC_ERR_INVALID_HANDLE, lib.MC_ERR_CLOSED):  # else another thread closes it
+                check(status)
+            self._handle = ffi.NULL
         self._engine = None
 
     def __enter__(self) -> Store:

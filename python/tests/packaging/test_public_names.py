@@ -89,7 +89,7 @@ def test_the_contract_s_members_take_the_same_parameters(module: str, kind: str,
     function = inspect.getattr_static(found, line.split("(")[0])
     function = function.__func__ if isinstance(function, staticmethod) else function
     if function.__name__ in " ".join(_later.METHODS.values()).split():
-        return  # called in test_compatible_store.py
+        return  # called in test_compatible_store_calls.py
     taken = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
     wanted = parameters(line)
     assert len(taken) == len(wanted)

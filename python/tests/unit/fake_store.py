@@ -111,7 +111,7 @@ class Fake:
         return self._begin("address", handle) or self._text(b"127.0.0.1:5", text, size)
 
     def mc_store_stats(self, handle: Any, text: Any, size: int) -> int:
-        words = b'{"keys": %d, "filler": "%s"}' % (len(self.objects), b"x" * 1000)
+        words = b'{"master": {"keys": %d}, "filler": "%s"}' % (len(self.objects), b"x" * 1000)
         return self._begin("stats", handle) or self._text(words, text, size)
 
     def _text(self, words: bytes, text: Any, size: int) -> int:

@@ -288,4 +288,4 @@ def test_memory_is_registered_for_a_block(store: Store, fake: Fake) -> None:
 
 def test_stats_is_a_dict(store: Store) -> None:
     store["a"] = b""
-    assert store.stats()["keys"] == 1
+    assert store.stats()["master"]["keys"] == 1
