@@ -241,7 +241,7 @@ uint64_t stock_capacity(uint64_t size);
 struct stock_class *stock_class_of(struct client_segment *segment, uint64_t capacity, bool make);
 bool stock_take(struct client *client, struct client_segment *segment, uint64_t capacity,
                 struct message_grant *ret_grant);
-/* Back into stock: a slot that was never written. */
+/* Into stock, or back: a slot that was never written. */
 void stock_put(struct client *client, uint64_t now, struct client_segment *segment, uint64_t capacity,
                const struct message_grant *grant);
 /* To be released: nobody writes it any more. */

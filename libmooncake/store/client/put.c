@@ -16,6 +16,11 @@ static uint64_t item_capacity(const struct client_item *item) {
     return checked_add(item->length, item->key_length, &size) ? stock_capacity(size) : UINT64_MAX;
 }
 
+static struct message_grant grant_of(const struct client_place *place) {
+    return (struct message_grant){
+        .slot = place->place.slot, .generation = place->place.generation, .offset = place->place.offset};
+}
+
 static void place_remove(struct client *client, struct client_item *item, uint32_t index) {
     segment_unuse(client, item->places[index].segment);
     item->place_count--;
@@ -111,6 +116,11 @@ static void places_fill(struct client *client, uint64_t now, const struct client
             place->place.slot = grant.slot;
             place->place.generation = grant.generation;
             place->place.offset = grant.offset;
+        }
+        if (place->place.generation != 0 && !place->segment->listed) { /* its owner is gone, it seems */
+            grant = grant_of(place);
+            stock_return(client, now, place->segment, &grant);
+            place->place.generation = 0;
         }
         if (place->place.generation == 0 && !usable(op, place->segment, capacity, now))
             place_remove(client, item, i);
@@ -272,8 +282,7 @@ static void publish_begin(struct client *client, uint64_t now, struct client_op 
 /* Bytes may still arrive where a write failed: such a slot is given up (rule 3). */
 static void place_failed(struct client *client, uint64_t now, struct client_item *item, uint32_t index) {
     struct client_place *place = &item->places[index];
-    struct message_grant grant = {
-        .slot = place->place.slot, .generation = place->place.generation, .offset = place->place.offset};
+    struct message_grant grant = grant_of(place);
 
     if (MISTAKE(REFILL))
         stock_put(client, now, place->segment, item_capacity(item), &grant);
@@ -385,8 +394,7 @@ static void places_end(struct client *client, uint64_t now, struct client_item *
     while (item->place_count > 0) {
         uint32_t last = item->place_count - 1;
         struct client_place *place = &item->places[last];
-        struct message_grant grant = {
-            .slot = place->place.slot, .generation = place->place.generation, .offset = place->place.offset};
+        struct message_grant grant = grant_of(place);
 
         if (grant.generation != 0 && written)
             stock_return(client, now, place->segment, &grant);

@@ -151,6 +151,9 @@ int32_t segments_take(struct client *client, uint64_t now, struct message_bytes 
     }
     while (items_next_owner(&owners, &owner) == 1)
         owner_take(client, &owner);
+    list_each (node, after, &client->segments)
+        if (!list_entry(node, struct client_segment, node)->listed)
+            stock_return_all(client, now, list_entry(node, struct client_segment, node));
     client_due(client, now);
     return MC_OK;
 }

@@ -98,7 +98,7 @@ void stock_return(struct client *client, uint64_t now, struct client_segment *se
 
 void stock_put(struct client *client, uint64_t now, struct client_segment *segment, uint64_t capacity,
                const struct message_grant *grant) {
-    struct stock_class *class = client->retired ? NULL : stock_class_of(segment, capacity, true);
+    struct stock_class *class = client->retired || !segment->listed ? NULL : stock_class_of(segment, capacity, true);
     struct stocked *slot = class == NULL ? NULL : malloc(sizeof(*slot));
 
     if (slot == NULL) {
