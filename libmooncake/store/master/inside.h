@@ -46,9 +46,9 @@ struct record {
     uint32_t count;
     uint32_t unanswered; /* PROMOTEs (rule 7) */
     uint32_t tier;       /* enum policy_tier */
-    bool again;          /* first sent under an earlier epoch and not promoted since: nothing is decided by it (rule 16) */
-    struct list pin;     /* among the soft pins that end, oldest first */
-    uint64_t pinned;     /* when */
+    bool again;      /* first sent under an earlier epoch and not promoted since: nothing is decided by it (rule 16) */
+    struct list pin; /* among the soft pins that end, oldest first */
+    uint64_t pinned; /* when */
 };
 
 enum claim_kind { CLAIM_REPLICA, CLAIM_KILL, CLAIM_DOUBT, CLAIM_REFUSED };
@@ -62,9 +62,9 @@ struct claim {
     uint64_t generation;
     uint64_t offset;
     enum claim_kind kind;
-    bool listed;   /* in member->claims */
-    bool promoted; /* a replica: LIVE */
-    bool floored;  /* a kill: being waited out */
+    bool listed;                 /* in member->claims */
+    bool promoted;               /* a replica: LIVE */
+    bool floored;                /* a kill: being waited out */
     struct version version;      /* a kill's */
     struct unsettled *unsettled; /* the publication that isn't settled before this is; or NULL */
     struct list command;         /* in member->fresh or ->sent: the owner is told, until it answers */
@@ -80,9 +80,9 @@ struct entry {
     uint64_t hash_low;
     struct record *current;
     struct record *pending;
-    struct list kills;  /* that are neither acknowledged nor waited out */
-    struct list doubts; /* rule 15 */
-    struct list parked; /* requests that wait for a change here */
+    struct list kills;        /* that are neither acknowledged nor waited out */
+    struct list doubts;       /* rule 15 */
+    struct list parked;       /* requests that wait for a change here */
     struct version tombstone; /* what is older must not come back (rule 14); 0: none */
     struct list grave;        /* in master->tombstones */
     uint32_t uses;            /* by calls that are running: not freed */
@@ -109,10 +109,10 @@ struct member {
     char *address;
     char *name;
     uint64_t size;
-    uint64_t free;      /* as it said last */
-    uint64_t told_free; /* … when clients were told last */
-    uint64_t seen;      /* its last sign of life */
-    uint64_t floor;     /* locations of an older sequence are void (rule 11); 0: none */
+    uint64_t free;       /* as it said last */
+    uint64_t told_free;  /* … when clients were told last */
+    uint64_t seen;       /* its last sign of life */
+    uint64_t floor;      /* locations of an older sequence are void (rule 11); 0: none */
     struct table claims; /* by generation */
     struct list fresh;   /* claims that the owner must be told of */
     struct list sent;    /* … and was, oldest first, but hasn't answered */
@@ -181,9 +181,9 @@ struct master {
     uint64_t epoch; /* 0: doesn't lead */
     uint64_t until;
     uint64_t grace_end; /* when announcements aren't waited for any more */
-    uint64_t higher; /* the highest epoch heard of */
-    bool had_members; /* the epoch began with some */
-    bool lapsed; /* `until` has passed, and all that waited was told */
+    uint64_t higher;    /* the highest epoch heard of */
+    bool had_members;   /* the epoch began with some */
+    bool lapsed;        /* `until` has passed, and all that waited was told */
     bool serving;
     bool graves;       /* tombstones are kept (rule 14) */
     uint64_t counter;  /* of versions */
@@ -317,7 +317,7 @@ void guest_raise_floor(struct guest *guest, uint64_t floor);
 /* The answer to this sequence; a new one if there is none; NULL if memory is short. */
 struct answer *guest_answer(struct guest *guest, uint64_t sequence, uint16_t type);
 struct unsettled *guest_unsettled(struct guest *guest, uint64_t sequence); /* NULL if memory is short */
-void unsettled_drop(struct unsettled *unsettled); /* one claim less */
+void unsettled_drop(struct unsettled *unsettled);                          /* one claim less */
 uint64_t guest_settled(const struct guest *guest);
 void guest_clear(struct master *master);
 

@@ -343,7 +343,7 @@ uint64_t master_wake(const struct master *master) {
         return wake;
     if (!master->graves && !list_empty(&master->tombstones))
         return 0;
-    wake = earlier(member_wake(master), master->until);
+    wake = earlier(member_wake(master), MISTAKE(LEADERSHIP_NOT_CHECKED) ? CLOCK_NEVER : master->until);
     wake = earlier(wake, first_due(&master->young, timing->kill_wait));
     wake = earlier(wake, first_due(&master->waiting, timing->lease));
     if (!master->serving || (master->graves && master->unannounced == 0 && master->counts.doubts == 0))

@@ -23,11 +23,11 @@ struct master;
 
 struct master_options {
     struct store_timing timing;
-    const char *policy;           /* of eviction: "lru"; NULL is that */
-    uint32_t high_watermark;      /* thousandths of a segment: fuller, and victims are named … */
-    uint32_t eviction;            /* … until so many thousandths are free beyond it */
-    bool keep_soft_pinned;        /* soft pins are evicted last; with this, never */
-    uint64_t soft_pin_ttl;        /* ns from publication; 0: for ever */
+    const char *policy;      /* of eviction: "lru"; NULL is that */
+    uint32_t high_watermark; /* thousandths of a segment: fuller, and victims are named … */
+    uint32_t eviction;       /* … until so many thousandths are free beyond it */
+    bool keep_soft_pinned;   /* soft pins are evicted last; with this, never */
+    uint64_t soft_pin_ttl;   /* ns from publication; 0: for ever */
     /* The list of members has changed and must be kept, before the answer that this call makes is sent. May be NULL. */
     void (*members_changed)(void *context, struct master *master);
     void *context;
@@ -39,8 +39,8 @@ struct master *master_free(struct master *master); /* NULL is fine; returns NULL
 /* Leads under `epoch`, until `until` (CLOCK_NEVER: for ever). With a new epoch it begins with an empty index, and
  * serves when all `members` have announced what they hold, or after the grace time; with no members and no `grace`, at
  * once. With the epoch that it has, only `until` counts. */
-void master_lead(struct master *master, uint64_t now, uint64_t epoch, uint64_t until,
-                 const struct message_id *members, size_t count, bool grace);
+void master_lead(struct master *master, uint64_t now, uint64_t epoch, uint64_t until, const struct message_id *members,
+                 size_t count, bool grace);
 
 /* Leads no more, and forgets everything. */
 void master_step_down(struct master *master);
