@@ -1,7 +1,7 @@
 /* store/master/kill.c - kills: from the first KILL to the owner's answer, or to the end of the owner (rules 9, 11).
  *
- * A kill that isn't answered for `kill_wait`, or whose owner is gone, is waited out: the floor of its segment rises, and
- * a lease later nobody may use the location any more. It stays listed, and the owner is told again and again, until it
+ * A kill that isn't answered for `kill_wait`, or whose owner is gone, is waited out: the floor of its segment rises,
+ * and a lease later nobody may use the location any more. It stays listed, and the owner is told again and again, until it
  * answers or is gone. One that is waited out holds nothing up: it leaves its entry.
  */
 #include "store/master/inside.h"

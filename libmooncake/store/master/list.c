@@ -1,7 +1,7 @@
 /* store/master/list.c - keys, page by page, in the order of their hashes.
  *
- * A cursor is the first hash that was not looked at. Buckets are taken whole and are ranges of hashes, so a cursor stays
- * right when tables grow between two pages.
+ * A cursor is the first hash that was not looked at. Buckets are taken whole and are ranges of hashes, so a cursor
+ * stays right when tables grow between two pages.
  */
 #include "store/master/inside.h"
 

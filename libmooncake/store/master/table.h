@@ -40,8 +40,8 @@ struct table_node *table_chain(const struct table *table, uint64_t hash);
 /* The same; and the first hash behind this bucket (0: there is none). */
 struct table_node *table_chain_range(const struct table *table, uint64_t hash, uint64_t *ret_end);
 
-/* Takes out any element, looking into at most *budget buckets, which are subtracted. NULL: none found within it. Nothing
- * may be inserted any more once this has been called. */
+/* Takes out any element, looking into at most *budget buckets, which are subtracted. NULL: none found within it.
+ * Nothing may be inserted any more once this has been called. */
 struct table_node *table_pop(struct table *table, uint32_t *budget);
 
 /* A hash of a number. */

@@ -108,7 +108,8 @@ uint64_t bench_poll_full(struct bench *bench, uint32_t owner, uint32_t kind, uin
                          uint64_t wanted);
 /* The commands of its answer, at most `capacity`; -1: no answer yet; -2: refused. */
 int bench_commands(struct bench *bench, uint64_t tag, struct message_command *commands, int capacity);
-/* Does what the master says (and has nothing RESERVED that it asks for) until it says nothing more; how many commands that were. No POLL is left waiting. */
+/* Does what the master says, having nothing RESERVED that it asks for, until it says nothing more; how
+ * many commands that were. No POLL is left waiting. */
 int bench_obey(struct bench *bench, uint32_t owner);
 
 void bench_step(struct bench *bench);
