@@ -120,7 +120,10 @@ static bool orphans_due(const struct owner *owner, uint64_t now) {
 }
 
 static uint64_t wanted(const struct owner *owner, uint64_t now) {
-    return now < owner->report.wanted_until ? owner->report.wanted : 0;
+    uint64_t bytes = owner->report.wanted;
+
+    /* What has come free meanwhile, and waits for its holder to ask again, need not be made free again. */
+    return now < owner->report.wanted_until && space_largest(owner->space) < bytes ? bytes : 0;
 }
 
 static uint32_t unanswered(const struct owner *owner) {
