@@ -38,7 +38,10 @@ _TYPES = {"i": "int32_t[]", "q": "int64_t[]"}
 _UNSET = {"i": -(2**31), "q": -(2**63)}  # what no call answers: the item was not reached
 _IN_PLACE = sys.implementation.name == "cpython"  # the memory of a bytes object can be filled before it is shown
 
+_HINT_MAX = 16 << 20
+
 _buffers: list[Any] = []
+_hint = [0]  # the length of the value that was read last, if it was large: blocks are mostly of one size
 
 
 def _run(keys: Sequence[bytes], kind: str, call: Callable[[slice, Any, Any], int]) -> list[int]:
@@ -140,30 +143,39 @@ def _filled(blank: Any, length: int) -> bytes:
     return bytes(blank) if len(blank) == length else bytes(blank[:length])
 
 
-def read_value(handle: Any, key: bytes, timeout_ns: int, error: Any) -> Union[bytes, int]:
-    """The value, or a status. A small one takes one call; a larger one is copied once, to where it stays."""
-    end = monotonic_ns() + timeout_ns if timeout_ns else 0
+def _read_small(handle: Any, key: bytes, timeout_ns: int, error: Any) -> Union[bytes, int]:
+    """The value, or a status: that the buffer was too small among them."""
     try:
         buffer = _buffers.pop()
     except IndexError:
         buffer = ffi.new("char[]", _SMALL)
     length: int = lib.mc_store_get(handle, key, len(key), buffer, _SMALL, timeout_ns, error)
-    small = ffi.unpack(buffer, length) if length >= 0 else b""
+    value: Union[bytes, int] = ffi.unpack(buffer, length) if length >= 0 else length
     if len(_buffers) < _KEPT:
         _buffers.append(buffer)
-    if length >= 0:
-        return small
-    while length == TOO_SMALL:  # again where another value came between the two calls
+    return value
+
+
+def _read_large(handle: Any, key: bytes, size: int, timeout_ns: int, error: Any) -> Union[bytes, int]:
+    """The same for a value of probably `size` bytes, copied to where it stays."""
+    blank = _blank(size)
+    length: int = lib.mc_store_get(handle, key, len(key), ffi.from_buffer("char[]", blank), size, timeout_ns, error)
+    return length if length < 0 else _filled(blank, length)
+
+
+def read_value(handle: Any, key: bytes, timeout_ns: int, error: Any) -> Union[bytes, int]:
+    """The value, or a status. One call for a small value, and for one that is as long as the last large one was."""
+    end = monotonic_ns() + timeout_ns if timeout_ns else 0
+    hint = _hint[0]
+    value = _read_large(handle, key, hint, timeout_ns, error) if hint else _read_small(handle, key, timeout_ns, error)
+    while isinstance(value, int) and value == TOO_SMALL:  # again where a longer value came between the two calls
         left = max(1, end - monotonic_ns()) if timeout_ns else 0
         size: int = lib.mc_store_size(handle, key, len(key), left, error)
-        if size < 0:
-            return size
-        blank = _blank(size)
         left = max(1, end - monotonic_ns()) if timeout_ns else 0
-        length = lib.mc_store_get(handle, key, len(key), ffi.from_buffer("char[]", blank), size, left, error)
-        if length >= 0:
-            return _filled(blank, length)
-    return length
+        value = size if size < 0 else _read_large(handle, key, size, left, error)
+    if not isinstance(value, int) and len(value) != hint:
+        _hint[0] = len(value) if _SMALL < len(value) <= _HINT_MAX else 0
+    return value
 
 
 def read_batch(
