@@ -12,7 +12,7 @@
 static void yield(struct loop *loop) {
     struct sim *sim = loop->node->sim;
 
-    users_wake(loop, sim->faults && sim_chance(sim, 100) ? sim_units(sim, 0, 30) : sim_units(sim, 0, 1));
+    users_wake(loop, sim->faults && sim_chance(sim, 200) ? sim_units(sim, 0, 40) : sim_units(sim, 0, 1));
 }
 
 static size_t item_of(const struct loop *loop, const struct client_item *item) {

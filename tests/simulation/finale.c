@@ -174,7 +174,9 @@ static void check(struct sim *sim, bool retired) {
 
         check_key(sim, leader, key, listed, &found);
         for (uint32_t i = 1; i <= sim->vid_count && !sim->failed; i++)
-            if (i != found && sim->vids[i].key == key && ghost_must_exist(sim, &sim->vids[i], sim->now))
+            if (i != found && sim->vids[i].key == key &&
+                (ghost_must_exist(sim, &sim->vids[i], sim->now) ||
+                 (found == 0 && ghost_must_have_heir(sim, &sim->vids[i], sim->now))))
                 sim_fail(sim, "I4 acknowledged vid %u of %s is lost", i, sim->keys[key].name);
     }
     if (!sim->failed)

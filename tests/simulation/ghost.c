@@ -204,7 +204,8 @@ static void went_dead(struct sim *sim, struct grant *grant, bool live) {
     if (live || vid == NULL || !grant->published)
         return;
     /* Released, cancelled or dropped: not killed. */
-    if (vid->grant_count == 1 && ghost_must_exist(sim, vid, sim->now) && !vid->killed)
+    if (vid->grant_count == 1 && &sim->grants[vid->grants[0]] == grant && ghost_must_exist(sim, vid, sim->now) &&
+        !vid->killed)
         sim_fail(sim, "I4 %s drops slot %lu of acknowledged vid %u", name, grant->slot, grant->vid);
 }
 

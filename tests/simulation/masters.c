@@ -43,7 +43,8 @@ static void post(struct node *node, struct outbox *out) {
     }
     if (serves && !node->served && masters_leading(sim) == node) {
         TRACE(sim, "%s serves", node->name);
-        for (uint32_t i = 0; i < sim->segment_count; i++)
+        /* Only when the grace time is over may some not have announced. */
+        for (uint32_t i = 0; i < sim->segment_count && sim->now - node->led_at > 145u * UNIT; i++)
             if (sim->segments[i].member && sim->segments[i].mounted != sim->epoch)
                 sim->segments[i].late = true;
     }
@@ -97,6 +98,7 @@ static void carry_out(struct node *node) {
         sim->leader = node->index;
         sim->lead_until = sim->now + LEAD * UNIT;
         node->served = false;
+        node->led_at = sim->now;
         TRACE(sim, "%s leads epoch %lu with %zu members", node->name, sim->epoch, sim->member_count);
         master_lead(node->master, node_now(node), sim->epoch, until, sim->members, sim->member_count, sim->epoch > 1);
         master_step(node->master, node_now(node), &out);
@@ -159,7 +161,7 @@ void masters_owner_died(struct sim *sim, struct event *event) {
         master_expel(leader->master, node_now(leader), &segment->id);
         master_step(leader->master, node_now(leader), &out);
         post(leader, &out);
-    } else if (sim->lead_until < sim->now) {
+    } else if (leader == NULL && sim->lead_until < sim->now) {
         for (size_t i = 0; i < sim->member_count; i++)
             if (message_id_equal(&sim->members[i], &segment->id))
                 sim->members[i--] = sim->members[--sim->member_count];

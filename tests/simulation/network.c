@@ -32,7 +32,7 @@ static void transmit(struct node *from, uint8_t to, uint32_t call, bool answer, 
     uint32_t copies = 1;
 
     if (sim->faults) {
-        copies = chance < 80 ? 0 : chance < 140 ? 2 : 1;
+        copies = chance < sim->weather.lost ? 0 : chance < sim->weather.lost + 60u ? 2 : 1;
         if (sim->cut[from->index][to])
             copies = 0;
     }
@@ -67,6 +67,8 @@ static struct call *add_call(struct sim *sim) {
 
 /* How long the asker's I/O waits. */
 static uint64_t patience(struct sim *sim, uint16_t type) {
+    if (sim->faults && sim_chance(sim, 40) && type != MESSAGE_POLL)
+        return sim_units(sim, 100, 400);
     switch (type) {
     case MESSAGE_POLL:
         return sim_units(sim, 60, 80);

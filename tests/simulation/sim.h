@@ -101,6 +101,7 @@ struct mutation {
     uint64_t begun;
     uint64_t ended; /* CLOCK_NEVER: may still come to pass */
     bool returned;  /* and was done */
+    bool put;       /* that an upsert or remove must not come after; it replaces nothing */
     struct version version;
     uint64_t epoch;
 };
@@ -209,6 +210,7 @@ struct node {
     struct master *master;
     uint64_t renewing; /* its own time when the renewal was sent; 0: none is on its way */
     uint64_t lost_at;  /* the record named another leader */
+    uint64_t led_at;
     bool served;
     bool kept; /* the members could be kept in the record */
     /* An owner. */
@@ -295,6 +297,9 @@ struct weather {
     uint32_t replicas;   /* at most */
     uint32_t fault_gap;  /* units */
     uint32_t late;       /* thousandths of letters */
+    uint32_t lost;       /* the same */
+    uint32_t hot_keys;   /* how many are in use */
+    uint32_t hot;        /* thousandths of operations on them */
     uint32_t stock_bytes;
 };
 
@@ -467,6 +472,8 @@ void ghost_version(struct sim *sim, struct vid *vid, struct version version);
 bool ghost_must_exist(struct sim *sim, const struct vid *vid, uint64_t at);
 uint32_t ghost_mutation(struct sim *sim, uint32_t key, uint32_t vid);
 void ghost_mutated(struct sim *sim, struct mutation *mutation, bool done, bool over);
+/* Some value of the key must be there: this one, or one that replaced it. */
+bool ghost_must_have_heir(struct sim *sim, const struct vid *vid, uint64_t at);
 bool grant_readable(const struct grant *grant);
 
 /* watch.c */

@@ -157,21 +157,38 @@ static bool memory_lost(const struct sim *sim, const struct memory *memory, bool
 
 static bool mutated_meanwhile(const struct sim *sim, const struct vid *vid) {
     for (uint32_t i = 0; i < sim->mutation_count; i++)
-        if (sim->mutations[i].key == vid->key && &sim->vids[sim->mutations[i].vid] != vid &&
+        if (sim->mutations[i].key == vid->key && &sim->vids[sim->mutations[i].vid] != vid && !sim->mutations[i].put &&
             sim->mutations[i].ended >= vid->begun)
             return true;
+    return false;
+}
+
+/* The same, but upserts count only if what they wrote may be lost. */
+static bool lost_meanwhile(const struct sim *sim, const struct vid *vid) {
+    for (uint32_t i = 0; i < sim->mutation_count; i++) {
+        const struct mutation *mutation = &sim->mutations[i];
+        const struct vid *heir = &sim->vids[mutation->vid];
+        bool lost = mutation->vid == 0;
+
+        if (mutation->key != vid->key || mutation->put || heir == vid || mutation->ended < vid->begun)
+            continue;
+        for (uint32_t j = 0; j < heir->grant_count && !lost; j++)
+            lost = memory_lost(sim, sim->grants[heir->grants[j]].memory, &lost) || lost;
+        if (lost)
+            return true;
+    }
     return false;
 }
 
 /* Its put had returned OK before `at`, and nothing allows that it isn't found: no mutation of the key, no eviction, a
  * replica on an owner that lives and was never late or given up; and its holder or the master that accepted it is still
  * there, or it was promoted. */
-bool ghost_must_exist(struct sim *sim, const struct vid *vid, uint64_t at) {
+static bool must_exist(struct sim *sim, const struct vid *vid, uint64_t at, bool meanwhile) {
     const struct node *holder = &sim->nodes[vid->client];
     bool safe = vid->accepted >= sim->epoch || (holder->alive && holder->life == vid->life);
     bool there = false, late = false;
 
-    if (vid->status != MC_OK || vid->ended > at || sim->evicted_at >= vid->begun || mutated_meanwhile(sim, vid))
+    if (vid->status != MC_OK || vid->ended > at || sim->evicted_at >= vid->begun || meanwhile)
         return false;
     for (uint32_t i = 0; i < vid->grant_count; i++) {
         const struct grant *grant = &sim->grants[vid->grants[i]];
@@ -180,6 +197,14 @@ bool ghost_must_exist(struct sim *sim, const struct vid *vid, uint64_t at) {
             there = true;
     }
     return there && !late;
+}
+
+bool ghost_must_exist(struct sim *sim, const struct vid *vid, uint64_t at) {
+    return vid->status == MC_OK && must_exist(sim, vid, at, mutated_meanwhile(sim, vid));
+}
+
+bool ghost_must_have_heir(struct sim *sim, const struct vid *vid, uint64_t at) {
+    return vid->status == MC_OK && must_exist(sim, vid, at, lost_meanwhile(sim, vid));
 }
 
 /* ---- Results ---- */
@@ -209,7 +234,7 @@ void ghost_check_read(struct sim *sim, uint32_t key, uint64_t begun, const uint8
 
 void ghost_check_missing(struct sim *sim, uint32_t key, uint64_t begun, const char *how) {
     for (uint32_t i = 1; i <= sim->vid_count; i++)
-        if (sim->vids[i].key == key && ghost_must_exist(sim, &sim->vids[i], begun))
+        if (sim->vids[i].key == key && ghost_must_have_heir(sim, &sim->vids[i], begun))
             sim_fail(sim, "I4 a %s of %s finds nothing, but vid %u was put", how, sim->keys[key].name, i);
 }
 

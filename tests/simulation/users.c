@@ -30,8 +30,8 @@ static uint32_t new_key(struct sim *sim) {
 static uint32_t choose_key(struct sim *sim, enum client_kind kind, bool upsert) {
     uint32_t recent = sim->key_count - HOT_KEYS < 12 ? sim->key_count - HOT_KEYS : 12;
 
-    if (upsert || kind == CLIENT_REMOVE || recent == 0 || sim_chance(sim, 550))
-        return (uint32_t)sim_below(sim, HOT_KEYS - (sim->seed % 3 == 0 ? 2 : sim->seed % 3 == 1 ? 1 : 0));
+    if (upsert || kind == CLIENT_REMOVE || recent == 0 || sim_chance(sim, sim->weather.hot))
+        return (uint32_t)sim_below(sim, sim->weather.hot_keys);
     if (kind == CLIENT_PUT && sim->key_count < KEYS_MAX && sim_chance(sim, 600))
         return new_key(sim);
     return sim->key_count - 1 - (uint32_t)sim_below(sim, recent);
@@ -117,8 +117,13 @@ static void end_put(struct loop *loop, size_t i, bool abandoned) {
         sim->puts++;
         if (!vid->published || vid->accepted == 0)
             sim_fail(sim, "I6 put of vid %u is OK, but no master said so", loop->vids[i]);
-        if (!vid->upsert)
+        if (!vid->upsert) {
+            struct mutation *mutation = &sim->mutations[ghost_mutation(sim, vid->key, loop->vids[i])];
+
+            mutation->put = true;
+            ghost_mutated(sim, mutation, true, true);
             ghost_check_put(sim, loop->vids[i], loop->begun);
+        }
     } else if (status == MC_ERR_ALREADY_EXISTS) {
         if (vid->upsert)
             sim_fail(sim, "I6 an upsert (vid %u) is told that the key exists", loop->vids[i]);

@@ -13,7 +13,10 @@ void weather_choose(struct sim *sim) {
         .master_crashes = sim_chance(sim, 350),
         .expels = sim_chance(sim, 150),
         .replicas = sim_chance(sim, 300) ? 2 : 1,
-        .fault_gap = 25 + (uint32_t)sim_below(sim, sim_chance(sim, 500) ? 50 : 250),
+        .fault_gap = 25 + (uint32_t)sim_below(sim, sim_chance(sim, 400) ? 50 : 400),
+        .lost = sim_chance(sim, 500) ? 80 : 20,
+        .hot_keys = 1 + (uint32_t)sim_below(sim, HOT_KEYS),
+        .hot = sim_chance(sim, 500) ? 550 : 900,
         .late = sim_chance(sim, 300) ? 150 : 60,
     };
     if (weather->small) {
@@ -66,6 +69,15 @@ static void partition(struct sim *sim) {
     TRACE(sim, "%s and %s don't reach each other", one->name, other->name);
 }
 
+/* An owner is out of the masters' reach, or a client; the others reach it. */
+static void isolate(struct sim *sim) {
+    struct node *node = &sim->nodes[MASTERS + sim_below(sim, sim->node_count - MASTERS)];
+
+    for (uint32_t i = 0; i < MASTERS; i++)
+        sim->cut[node->index][i] = sim->cut[i][node->index] = true;
+    TRACE(sim, "%s and the masters don't reach each other", node->name);
+}
+
 static void heal(struct sim *sim) {
     memset(sim->cut, 0, sizeof(sim->cut));
     TRACE(sim, "all reach each other again");
@@ -88,10 +100,12 @@ void weather_change(struct sim *sim) {
     if (sim->weather.master_crashes && sim_chance(sim, 500))
         chance = 900;
     if (sim->now > 60 * UNIT) {
-        if (chance < 450)
+        if (chance < 400)
             pause_node(sim, any_node(sim));
-        else if (chance < 650)
+        else if (chance < 520)
             partition(sim);
+        else if (chance < 650)
+            isolate(sim);
         else if (chance < 860)
             heal(sim);
         else
