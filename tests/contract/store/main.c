@@ -2,9 +2,7 @@
 #include "store_contract.h"
 
 static const struct contract_part *const parts[] = {
-    &store_values,
-    &store_views,
-    &store_batches,
+    &store_values, &store_views, &store_batches, &store_lists, &store_pools, &store_replicas,
 };
 
 #ifdef CONTRACT_THREAD_SANITIZED

@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
 #define POOL (64 * MIB)                                              /* of the shared cluster */
