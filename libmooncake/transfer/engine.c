@@ -218,6 +218,10 @@ static int32_t open_transports(struct engine *engine, struct mc_error *error) {
     return MC_OK;
 }
 
+static bool is_everywhere(const char *host) {
+    return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+}
+
 /* Listens, and decides how peers name this engine. */
 static int32_t listen_at(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
     const char *where = config_text(SETTING_LISTEN, options->listen);
@@ -232,6 +236,9 @@ static int32_t listen_at(struct engine *engine, const struct mc_engine_options *
     if (status == MC_OK && advertise != NULL && advertised.port >= 0)
         status = status_set(error, MC_ERR_ADDRESS, 0, "\"%s\": only the host is advertised, the port is the listener's",
                             advertise);
+    if (status == MC_OK && advertise != NULL && is_everywhere(advertised.host))
+        status =
+            status_set(error, MC_ERR_ADDRESS, 0, "\"%s\" can't be advertised: peers reach nobody there", advertise);
     if (status == MC_OK)
         status = address_resolve(parts.host, parts.port > 0 ? (uint16_t)parts.port : 0, &address, 1, &count, error);
     if (status == MC_OK && advertise == NULL && address_is_any(&address))
