@@ -16,6 +16,7 @@
 
 #define ATTACH_TIME (3 * CLOCK_SECOND)
 #define HEALTHY (3 * CLOCK_SECOND) /* since the master's last answer */
+#define LETTERS_AT_ONCE 64u
 #define TOUCH_PIECE (16u << 20)
 #define LETTER_TIME (10 * CLOCK_SECOND) /* that one letter may wait for its answer, before it is sent again */
 
@@ -169,38 +170,116 @@ static bool is_master(const struct message_id *to) {
     return message_id_equal(to, &none);
 }
 
-static int32_t carry(struct client_side *side, const struct letter *letter, uint64_t deadline,
-                     struct letter **ret_answer) {
-    uint64_t latest = clock_after(clock_now(), LETTER_TIME);
-    struct attachment *attachment;
-    int32_t status;
+/* The letters of one stage that go to other processes, all on their way at once. */
+struct parcel {
+    struct errand errand;
+    struct round *round;
+};
 
-    if (latest < deadline)
-        deadline = latest;
-    if (is_master(&letter->to))
-        return master_link_call(side->link, letter, deadline, ret_answer);
-    attachment = take_attachment(side, &letter->to);
-    if (attachment == NULL)
-        return MC_ERR_UNREACHABLE;
-    status = attachment_call(attachment, letter, deadline, ret_answer);
-    ref_drop(&attachment->ref);
-    return status;
+struct round {
+    atomic_size_t left;
+    struct event done;
+};
+
+static void parcel_done(struct errand *errand) {
+    struct round *round = list_entry(errand, struct parcel, errand)->round;
+
+    if (atomic_fetch_sub(&round->left, 1) == 1)
+        event_set(&round->done);
 }
 
-/* Sends the letters one after the other, and gives the core the answers. */
+static void give_answer(struct client_side *side, struct client_op *op, const struct letter *letter, int32_t status,
+                        const struct letter *answer) {
+    pthread_mutex_lock(&side->lock);
+    client_answer(side->core, clock_now(), op, letter->tag, status, (uint16_t)(letter->type + 1),
+                  answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
+    pthread_mutex_unlock(&side->lock);
+}
+
+static uint64_t letter_deadline(const struct client_op *op) {
+    uint64_t latest = clock_after(clock_now(), LETTER_TIME);
+
+    return latest < op->deadline ? latest : op->deadline;
+}
+
+/* One letter, and its answer, driven by this thread. */
+static void carry_one(struct client_side *side, struct client_op *op, struct letter *letter) {
+    struct attachment *attachment;
+    struct letter *answer = NULL;
+    int32_t status = MC_ERR_UNREACHABLE;
+
+    if (is_master(&letter->to)) {
+        status = master_link_call(side->link, letter, letter_deadline(op), &answer);
+    } else if ((attachment = take_attachment(side, &letter->to)) != NULL) {
+        status = attachment_call(attachment, letter, letter_deadline(op), &answer);
+        ref_drop(&attachment->ref);
+    }
+    give_answer(side, op, letter, status, answer);
+    free(answer);
+    free(letter);
+}
+
+static void send_errand(void *context, struct errand *errand);
+static void end_errand(struct client_side *side, struct errand *errand);
+
+/* Several letters at once, on the loop; the round trips of one. */
+static void carry_round(struct client_side *side, struct client_op *op, struct parcel *parcels, size_t count) {
+    struct round round;
+
+    atomic_init(&round.left, count);
+    event_init(&round.done);
+    for (size_t i = 0; i < count; i++) {
+        parcels[i].round = &round;
+        parcels[i].errand.done = parcel_done;
+        send_errand(side, &parcels[i].errand);
+    }
+    if (!event_wait(&round.done, letter_deadline(op)))
+        for (size_t i = 0; i < count; i++)
+            errand_cancel(&parcels[i].errand, MC_ERR_TIMEOUT);
+    event_wait(&round.done, CLOCK_NEVER);
+    event_destroy(&round.done);
+    for (size_t i = 0; i < count; i++) {
+        struct errand *errand = &parcels[i].errand;
+
+        give_answer(side, op, errand->request, errand->status, errand->answer);
+        end_errand(side, errand);
+        free(errand->answer);
+        free(errand->request);
+    }
+}
+
+/* Does the letter leave this process? What doesn't is answered at once, or (by the master inside) can't be cancelled. */
+static bool leaves(struct client_side *side, const struct letter *letter) {
+    struct attachment *attachment;
+    bool own;
+
+    if (is_master(&letter->to))
+        return !master_link_is_inside(side->link);
+    attachment = take_attachment(side, &letter->to);
+    own = attachment != NULL && attachment->own != NULL;
+    if (attachment != NULL)
+        ref_drop(&attachment->ref);
+    return !own;
+}
+
+/* Sends all letters, and gives the core their answers. */
 static void carry_all(struct client_side *side, struct client_op *op, struct outbox *out) {
+    struct parcel parcels[LETTERS_AT_ONCE];
     struct letter *letter;
 
-    while ((letter = outbox_take(out)) != NULL) {
-        struct letter *answer = NULL;
-        int32_t status = carry(side, letter, op->deadline, &answer);
+    while (!list_empty(&out->letters)) {
+        size_t count = 0;
 
-        pthread_mutex_lock(&side->lock);
-        client_answer(side->core, clock_now(), op, letter->tag, status, (uint16_t)(letter->type + 1),
-                      answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
-        pthread_mutex_unlock(&side->lock);
-        free(answer);
-        free(letter);
+        while (count < LETTERS_AT_ONCE && (letter = outbox_take(out)) != NULL) {
+            if (leaves(side, letter))
+                parcels[count++] = (struct parcel){.errand = {.request = letter}};
+            else
+                carry_one(side, op, letter);
+        }
+        if (count == 1)
+            carry_one(side, op, parcels[0].errand.request);
+        else if (count > 1)
+            carry_round(side, op, parcels, count);
     }
 }
 
@@ -223,21 +302,18 @@ enum client_need client_side_run(struct client_side *side, struct client_op *op)
             id = op->attach->id;
             text_copy(address, sizeof(address), op->attach->address);
         }
-        if (need == CLIENT_WAIT && op->wake > now)
+        if (need == CLIENT_WAIT && op->wake > now && list_empty(&out.letters))
             thread_cond_wait(&side->changed, &side->lock, op->wake);
         wake = client_wake(side->core);
         pthread_mutex_unlock(&side->lock);
         tender_wake(&side->tender, wake);
+        carry_all(side, op, &out); /* letters come with any need, and go first */
         if (closing || need == CLIENT_DONE || need == CLIENT_WRITE || need == CLIENT_READ)
-            break;
-        if (need == CLIENT_SEND)
-            carry_all(side, op, &out);
-        else if (need == CLIENT_ATTACH)
+            return need;
+        if (need == CLIENT_ATTACH)
             attach(side, &id, address,
                    clock_after(now, ATTACH_TIME) < op->deadline ? clock_after(now, ATTACH_TIME) : op->deadline);
     }
-    carry_all(side, op, &out); /* letters beside another need */
-    return need;
 }
 
 void client_side_begin(struct client_side *side, struct client_op *op, enum client_kind kind, struct client_item *items,
@@ -271,6 +347,13 @@ static uint64_t step(void *context, uint64_t now, struct outbox *out) {
     return wake;
 }
 
+static void end_errand(struct client_side *side, struct errand *errand) {
+    if (is_master(&errand->request->to))
+        master_link_end(side->link, errand);
+    else
+        errand_end(errand);
+}
+
 static void send_errand(void *context, struct errand *errand) {
     struct client_side *side = context;
     struct attachment *attachment;
@@ -292,10 +375,7 @@ static void answered(void *context, uint64_t now, struct errand *errand) {
     struct client_side *side = context;
     const struct letter *answer = errand->answer;
 
-    if (is_master(&errand->request->to))
-        master_link_end(side->link, errand);
-    else
-        errand_end(errand);
+    end_errand(side, errand);
     pthread_mutex_lock(&side->lock);
     if (is_master(&errand->request->to) && errand->status == MC_OK)
         side->heard = now;

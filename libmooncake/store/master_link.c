@@ -206,6 +206,10 @@ int32_t master_link_open(struct engine *engine, struct chores *chores, const cha
     return MC_OK;
 }
 
+bool master_link_is_inside(const struct master_link *link) {
+    return link->inside != NULL;
+}
+
 void master_link_interrupt(struct master_link *link) {
     struct connection_to_master *connection;
 

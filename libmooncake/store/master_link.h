@@ -24,6 +24,8 @@ int32_t master_link_inside(struct master_service *service, struct master_link **
 int32_t master_link_open(struct engine *engine, struct chores *chores, const char *address, uint64_t deadline,
                          struct master_link **ret_link, struct mc_error *error);
 
+bool master_link_is_inside(const struct master_link *link);
+
 /* Nobody else uses the link any more, its errands are done, and the chores are stopped. NULL is fine; returns NULL. */
 struct master_link *master_link_close(struct master_link *link);
 

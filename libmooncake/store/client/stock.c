@@ -3,7 +3,7 @@
  * Owns: the lists of a segment: stock by capacity, slots to be released, and sequence numbers without an answer.
  * Invariants: a slot in stock was never written. What was written, or might still be, goes to `returns` and is never
  * filled again (rule 3). A sequence number whose answer was lost is cancelled until that is acknowledged (rule 2).
- * Capacities are rounded up, in eighths of a power of two, so that one stock serves sizes that are nearly the same;
+ * Capacities are rounded up, in sixty-fourths of a power of two, so that one stock serves sizes that are nearly the same;
  * beyond STOCK_LARGEST they are exact and nothing is asked for beforehand.
  */
 #include <stdlib.h>
@@ -12,10 +12,11 @@
 #include "store/client/inside.h"
 
 #define STOCK_SMALLEST 64u
-#define STOCK_LARGEST (1u << 20)
-#define STOCK_PARTS 8u /* classes between two powers of two */
+#define STOCK_LARGEST (4u << 20)
+#define STOCK_PARTS 64u /* classes between two powers of two, at least STOCK_SMALLEST apart */
 #define REFILL_MAX 32u
-#define CLASS_SHARE 8u /* one class has this part of the stock at most */
+#define CLASS_SHARE 8u    /* one class has this part of the stock at most … */
+#define SEGMENT_SHARE 64u /* … and this part of its segment */
 
 uint64_t stock_capacity(uint64_t size) {
     uint64_t step = STOCK_SMALLEST;
@@ -159,11 +160,16 @@ void stock_drop(struct client *client, struct client_segment *segment) {
 /* ---- Reserving ---- */
 
 /* How many more than are needed now. */
-static uint32_t refill(const struct client *client, struct stock_class *class) {
-    uint64_t limit = client->options.stock_bytes / CLASS_SHARE;
-    uint64_t left =
-        client->options.stock_bytes > client->stock_bytes ? client->options.stock_bytes - client->stock_bytes : 0;
-    uint64_t most = (limit < left ? limit : left) / class->capacity;
+static uint32_t refill(const struct client *client, const struct client_segment *segment, struct stock_class *class) {
+    uint64_t all = client->options.stock_bytes;
+    uint64_t limit = all > client->stock_bytes ? all - client->stock_bytes : 0;
+    uint64_t most;
+
+    if (limit > all / CLASS_SHARE)
+        limit = all / CLASS_SHARE;
+    if (limit > segment->size / SEGMENT_SHARE)
+        limit = segment->size / SEGMENT_SHARE;
+    most = limit / class->capacity;
 
     if (class->capacity > STOCK_LARGEST || client->retired)
         return 0;
@@ -194,7 +200,7 @@ static void reserve(struct client *client, uint64_t now, struct client_op *op, s
     sent->segment = segment;
     sent->reservation = reservation;
     sent->capacity = class->capacity;
-    sent->asked = needed + refill(client, class);
+    sent->asked = needed + refill(client, segment, class);
     message = (struct message_reserve){
         .client = client->options.id,
         .segment = segment->id,
