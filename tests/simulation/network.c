@@ -154,15 +154,26 @@ void network_answer_all(struct node *from, struct outbox *out) {
         network_answer(from, letter->tag, letter);
 }
 
+/* A master that doesn't lead, or hasn't answered for a while, is given up for the other one. */
+static void guess(struct node *node, uint8_t master, int32_t status, bool answered) {
+    struct sim *sim = node->sim;
+
+    if (node->guess != master)
+        return;
+    if (answered && status != MC_ERR_UNAVAILABLE)
+        node->guided = sim->now;
+    else if ((answered || node->guided + 60u * UNIT < sim->now) && sim_chance(sim, 800))
+        node->guess = (uint8_t)((node->guess + 1) % MASTERS);
+}
+
 /* The asker hears. */
 static void hear(struct node *node, uint32_t number, const struct letter *letter, int32_t status) {
     struct sim *sim = node->sim;
     struct call call = sim->calls[number]; /* the table may move meanwhile */
 
     sim->calls[number].answered = true;
-    if (call.to < MASTERS && node->guess == call.to && (status == MC_ERR_UNAVAILABLE || letter == NULL) &&
-        sim_chance(sim, 800))
-        node->guess = (uint8_t)((node->guess + 1) % MASTERS);
+    if (call.to < MASTERS)
+        guess(node, call.to, status, letter != NULL);
     if (node->role == OWNER_NODE)
         owners_answered(node, &call, letter, status);
     else

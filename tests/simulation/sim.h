@@ -206,6 +206,7 @@ struct node {
     uint64_t rate;   /* of its clock, thousandths */
     uint64_t wake;   /* when its core is called next; 0: not at all */
     uint8_t guess;   /* the node that it takes for the leading master */
+    uint64_t guided; /* when that answered last, as one that leads */
     /* A master. */
     struct master *master;
     uint64_t renewing; /* its own time when the renewal was sent; 0: none is on its way */

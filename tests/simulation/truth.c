@@ -124,26 +124,6 @@ void ghost_mutated(struct sim *sim, struct mutation *mutation, bool done, bool o
     }
 }
 
-/* Was the value removed or replaced by a mutation that had returned before `begun`? */
-static const struct mutation *superseded(struct sim *sim, const struct vid *vid, uint64_t begun) {
-    if (vid->residue != 0 && sim->epoch > vid->residue)
-        return NULL;
-    for (uint32_t i = 0; i < sim->mutation_count; i++) {
-        const struct mutation *mutation = &sim->mutations[i];
-
-        if (mutation->key != vid->key || !mutation->returned || mutation->ended >= begun ||
-            &sim->vids[mutation->vid] == vid)
-            continue;
-        if (vid->version.epoch != 0 && mutation->version.epoch != 0
-                ? version_below(vid->version, mutation->version)
-                : vid->status == MC_OK && vid->ended < mutation->begun)
-            return mutation;
-    }
-    return NULL;
-}
-
-/* ---- What must be there ---- */
-
 static bool memory_lost(const struct sim *sim, const struct memory *memory, bool *late) {
     bool lost = !memory->alive;
 
@@ -154,6 +134,35 @@ static bool memory_lost(const struct sim *sim, const struct memory *memory, bool
         }
     return lost;
 }
+
+/* Was an owner of it so late that a put was accepted beside it? It is found behind that one until that is promoted. */
+static bool was_late(const struct sim *sim, const struct vid *vid) {
+    bool late = false;
+
+    for (uint32_t i = 0; i < vid->grant_count; i++)
+        memory_lost(sim, sim->grants[vid->grants[i]].memory, &late);
+    return late;
+}
+
+/* Was the value removed or replaced by a mutation that had returned before `begun`? */
+static const struct mutation *superseded(struct sim *sim, const struct vid *vid, uint64_t begun) {
+    if (vid->residue != 0 && sim->epoch > vid->residue)
+        return NULL;
+    for (uint32_t i = 0; i < sim->mutation_count; i++) {
+        const struct mutation *mutation = &sim->mutations[i];
+
+        if (mutation->key != vid->key || !mutation->returned || mutation->ended >= begun ||
+            &sim->vids[mutation->vid] == vid || (mutation->put && was_late(sim, vid)))
+            continue;
+        if (vid->version.epoch != 0 && mutation->version.epoch != 0
+                ? version_below(vid->version, mutation->version)
+                : vid->status == MC_OK && vid->ended < mutation->begun)
+            return mutation;
+    }
+    return NULL;
+}
+
+/* ---- What must be there ---- */
 
 static bool mutated_meanwhile(const struct sim *sim, const struct vid *vid) {
     for (uint32_t i = 0; i < sim->mutation_count; i++)

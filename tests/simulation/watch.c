@@ -56,6 +56,8 @@ static void publication(struct node *from, const struct message_publication *pub
     }
     if (vid == NULL)
         return;
+    if (asked(from, publication->sequence)->sequence != publication->sequence)
+        vid->version = (struct version){0}; /* the first time, or put again in other slots */
     vid->published = true;
     memcpy(vid->grants, grants, sizeof(grants[0]) * count);
     vid->grant_count = count;
