@@ -255,33 +255,33 @@ static int32_t listen_at(struct engine *engine, const struct mc_engine_options *
 
 /* ---- What is built on an engine ---- */
 
-struct errand {
+struct visit {
     struct loop_task task;
     void (*run)(void *context);
     void *context;
     struct event done;
 };
 
-static void run_errand(struct loop_task *task) {
-    struct errand *errand = list_entry(task, struct errand, task);
+static void run_visit(struct loop_task *task) {
+    struct visit *visit = list_entry(task, struct visit, task);
 
-    errand->run(errand->context);
-    event_set(&errand->done);
+    visit->run(visit->context);
+    event_set(&visit->done);
 }
 
 void engine_run(struct engine *engine, void (*run)(void *context), void *context) {
-    struct errand errand = {.task = {.run = run_errand}, .run = run, .context = context};
+    struct visit visit = {.task = {.run = run_visit}, .run = run, .context = context};
 
     if (loop_on_thread(engine->loop)) {
         run(context);
         return;
     }
-    event_init(&errand.done);
-    list_init(&errand.task.node);
-    loop_post(engine->loop, &errand.task);
-    event_wait(&errand.done, CLOCK_NEVER);
-    loop_unpost_sync(engine->loop, &errand.task);
-    event_destroy(&errand.done);
+    event_init(&visit.done);
+    list_init(&visit.task.node);
+    loop_post(engine->loop, &visit.task);
+    event_wait(&visit.done, CLOCK_NEVER);
+    loop_unpost_sync(engine->loop, &visit.task);
+    event_destroy(&visit.done);
 }
 
 bool engine_in_flight(struct engine *engine, const void *guard) {

@@ -79,29 +79,29 @@ static inline void gate_await(struct gate *gate, int count) {
 
 /* ---- The loop's thread ---- */
 
-struct errand {
+struct visit {
     struct loop_task task;
     void (*run)(void *context);
     void *context;
     struct gate done;
 };
 
-static inline void errand_run(struct loop_task *task) {
-    struct errand *errand = (struct errand *)task;
+static inline void visit_run(struct loop_task *task) {
+    struct visit *visit = (struct visit *)task;
 
-    errand->run(errand->context);
-    gate_step(&errand->done);
+    visit->run(visit->context);
+    gate_step(&visit->done);
 }
 
 /* Calls run(context) on the loop's thread and waits until it has returned. */
 static inline void on_loop(struct loop *loop, void (*run)(void *context), void *context) {
-    struct errand errand = {.task = {.run = errand_run}, .run = run, .context = context};
+    struct visit visit = {.task = {.run = visit_run}, .run = run, .context = context};
 
-    gate_init(&errand.done);
-    loop_post(loop, &errand.task);
-    gate_await(&errand.done, 1);
-    loop_unpost_sync(loop, &errand.task);
-    gate_destroy(&errand.done);
+    gate_init(&visit.done);
+    loop_post(loop, &visit.task);
+    gate_await(&visit.done, 1);
+    loop_unpost_sync(loop, &visit.task);
+    gate_destroy(&visit.done);
 }
 
 static inline void nothing(void *context) {
