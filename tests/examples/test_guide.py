@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from test_examples import ENVIRONMENT, PREFIX, ROOT, STRICT, pkg_config
 
 DOCS = ROOT / "docs"
+MASTER = "127.0.0.1:50051"
 # A snippet, or a hidden line that stands for what passes between the two processes.
 PIECE = r"^```{0}\n(.*?)^```$|^<!-- {0}: (.*?) -->$"
 BEFORE = """\
@@ -34,10 +37,38 @@ int main(void) {
 """
 
 
-def snippets(language: str) -> str:
+def snippets(language: str, master: str) -> str:
+    """All of them, with the master where it is and segments of modest size."""
     pieces = re.findall(PIECE.format(language), (DOCS / "guide.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(pieces) > 5
-    return "\n".join(shown or hidden for shown, hidden in pieces)
+    assert len(pieces) > 12
+    program = "\n".join(shown or hidden for shown, hidden in pieces)
+    assert MASTER in program
+    return program.replace(MASTER, master).replace("1GiB", "64MiB")
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the guide's master listens, started as it says, with its owner."""
+    text = (DOCS / "guide.md").read_text()
+    address = MASTER
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for name in ("mooncake_master", "mooncake_client"):
+            line = re.search(rf"^    ({name} .*)$", text, re.MULTILINE)
+            assert line is not None
+            words = shlex.split(line[1].replace(MASTER, address).replace("16 GB", "64 MB"))
+            words = [word.replace("/var/lib/mooncake", str(tmp_path_factory.getbasetemp())) for word in words]
+            command = [str(PREFIX / "bin" / words[0]), *words[1:], "--port=0"]
+            process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+            processes.append(process)
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            address = said.split()[-1] if name == "mooncake_master" else address
+        yield address
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            assert process.wait(30) == 0
 
 
 def run(*command: object) -> str:
@@ -49,19 +80,26 @@ def run(*command: object) -> str:
     return done.stdout
 
 
-def test_the_snippets_in_c_run(tmp_path: Path):
+def test_the_snippets_in_c_run(tmp_path: Path, master: str):
     source, program = tmp_path / "guide.c", tmp_path / "guide"
-    source.write_text(f"{BEFORE}{snippets('c')}return 0;\n}}\n")
+    source.write_text(f"{BEFORE}{snippets('c', master)}return 0;\n}}\n")
     run("gcc", *STRICT, source, "-o", program, *pkg_config("--cflags", "--libs"))
-    assert "says written 1048576" in run(program)
+    output = run(program)
+    assert "says written 1048576" in output
+    assert "16384 bytes, the first 118" in output  # 'v'
+    assert "block 2: 0" in output
+    assert '"cache":{' in output
 
 
-def test_the_snippets_in_python_run(tmp_path: Path):
+def test_the_snippets_in_python_run(tmp_path: Path, master: str):
     source = tmp_path / "guide.py"
-    source.write_text(snippets("python"))
+    source.write_text(snippets("python", master))
     output = run(PREFIX / "bin" / "python", source)
     assert "b'written' b'1048576' b'hello'" in output
     assert "(MC_ERR_NOT_REGISTERED) False" in output
+    assert "b'value' None True" in output
+    assert "True {'size': " in output
+    assert "0 b'value' -704" in output
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
