@@ -6,7 +6,8 @@ NATIVE := build/native
 
 .PHONY: help setup build demo check bench format lint clean
 help:
-	@echo 'make demo     set up, build, and move the KV blocks of an hour of chat between two processes (ARGS=…)'
+	@echo 'make demo     set up, build, move the KV blocks of an hour of chat between two processes (ARGS=…), and replay'
+	@echo '              the hour against a pool of memory that evicts all the time (REPLAY=…)'
 	@echo 'make check    set up, build, and run all tests and lints'
 	@echo 'make build    the library in $(NATIVE), and all of it installed in $(VENV)'
 	@echo 'make bench    measure, beside memcpy and raw sockets (ARGS=…)'
@@ -21,7 +22,11 @@ build:
 	@tools/build
 
 demo: build
-	@$(VENV)/bin/python -m mooncake.cli.demo $(ARGS)
+	@echo 'demo: from one process to another'
+	@$(VENV)/bin/mooncake-demo $(ARGS)
+	@echo
+	@echo 'replay: a pool of memory, under constant eviction'
+	@$(VENV)/bin/mooncake replay $(REPLAY)
 
 check: setup
 	@python3 tools/check.py $(ARGS)

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union, cast
 
-__all__ = ["BLOCK_TOKENS", "Request", "TraceError", "find_trace", "generate_trace", "read_trace"]
+__all__ = ["BLOCK_TOKENS", "Request", "TraceError", "choose_trace", "find_trace", "generate_trace", "read_trace"]
 
 BLOCK_TOKENS = 512
 _LARGEST = 2**64 - 1
 _NAME = Path("shared/data/conversation_trace.jsonl.gz")
+_SEED = 1
 
 
 class Request(NamedTuple):
@@ -44,6 +45,16 @@ def find_trace(start: Path) -> Optional[Path]:
         if path.is_file():
             return path
     return None
+
+
+def choose_trace(path: Optional[str], limit: Optional[int] = None) -> tuple[list[Request], str]:
+    """The requests of the named file, else of the recorded trace, else of one that is made; and words on where they are
+    from."""
+    found = Path(path) if path is not None else find_trace(Path.cwd())
+    if found is not None:
+        return read_trace(found, limit), f"recorded, {found}"
+    made = generate_trace(seed=_SEED) if limit is None else generate_trace(limit, _SEED)
+    return made, f"made here by the seeded generator (seed {_SEED}): no recorded trace was found"
 
 
 def read_trace(path: Union[str, Path], limit: Optional[int] = None) -> list[Request]:

@@ -16,18 +16,16 @@ import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any, Optional
 
 from ._blocks import SMALLEST_BLOCK
 from ._demo_sides import LARGEST_REQUEST, Config, Result, decode_side, prefill_side
 from ._report import Progress, Row, table
-from ._trace import Request, TraceError, find_trace, generate_trace, read_trace
+from ._trace import Request, TraceError, choose_trace
 
 __all__ = ["DemoError", "main", "run"]
 
 _TRANSPORTS = ("shm", "tcp")
-_SEED = 1
 
 
 class DemoError(RuntimeError):
@@ -118,15 +116,11 @@ def _arguments(words: Optional[Sequence[str]]) -> argparse.Namespace:
 
 def _trace(path: Optional[str], limit: Optional[int]) -> tuple[list[Request], str]:
     """The requests, and words on where they are from."""
-    found = Path(path) if path is not None else find_trace(Path.cwd())
-    if found is None:
-        made = generate_trace(seed=_SEED) if limit is None else generate_trace(limit, _SEED)
-        return made, f"made here by the seeded generator (seed {_SEED}): no recorded trace was found"
-    requests = read_trace(found, limit)
-    longest = max(range(len(requests)), key=lambda index: len(requests[index].hash_ids))
-    if len(requests[longest].hash_ids) > LARGEST_REQUEST:
-        raise TraceError(found, longest + 1, f"more than {LARGEST_REQUEST:,} blocks in one request")
-    return requests, f"recorded, {found}"
+    requests, source = choose_trace(path, limit)
+    for number, request in enumerate(requests, 1):
+        if len(request.hash_ids) > LARGEST_REQUEST:
+            raise TraceError(path, number, f"more than {LARGEST_REQUEST:,} blocks in one request")
+    return requests, source
 
 
 def main(words: Optional[Sequence[str]] = None) -> int:

@@ -47,7 +47,7 @@ def test_a_short_trace_crosses_both_transports(tmp_path: Path) -> None:
 def test_without_a_recorded_trace_one_is_made_and_the_output_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("mooncake.cli.demo.find_trace", lambda start: None)
+    monkeypatch.setattr("mooncake.cli._trace.find_trace", lambda start: None)
     assert main(["--requests", "5", "--transport", "tcp", "--block-size", "64", "--pool-size", "1000000"]) == 0
     assert "made here by the seeded generator" in capsys.readouterr().out
 

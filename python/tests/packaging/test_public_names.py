@@ -13,7 +13,8 @@ import pytest
 
 MODULES = ("engine", "store")
 CONTRACTS = {name: (Path(__file__).parent / f"{name}.contract").read_text().splitlines()[1:] for name in MODULES}
-PUBLIC = ["mooncake", "mooncake.engine", "mooncake.store", "mooncake.errors", "mooncake.cli.demo"]
+PUBLIC = ["mooncake", "mooncake.engine", "mooncake.store", "mooncake.errors"]
+PUBLIC += [f"mooncake.cli.{name}" for name in ("demo", "main", "replay")]
 EXAMPLES = {
     "TransferOpcode": "Read", "ObjectDataType": "TENSOR", "ReplicaStatus": "COMPLETE", "SoftPinAction": "ENABLE",
     "TaskStatus": "SUCCESS", "TaskType": "REPLICA_COPY",

@@ -68,6 +68,7 @@ def test_its_metadata_says_what_it_needs(wheel: Path) -> None:
     assert re.findall(r"^Requires-Dist: (.*)$", metadata, re.M)[0].replace(" ", "") == "cffi>=1.15"
     assert "Requires-Python: >=3.9" in metadata
     assert "mooncake-demo = mooncake.cli.demo:main" in scripts
+    assert "mooncake = mooncake.cli.main:main" in scripts
 
 
 def test_it_works_outside_the_repository(wheel: Path, tmp_path: Path) -> None:
