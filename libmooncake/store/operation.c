@@ -5,6 +5,7 @@
  */
 #include "store/operation.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,12 +192,31 @@ static struct client_put_options put_options(const struct mc_put_options *put) {
     };
 }
 
+/* What an item waited for when the store was closed under it. Final results stay. */
+static bool is_passing(int32_t status) {
+    return status == MC_ERR_PENDING || status == MC_ERR_NO_SPACE || status == MC_ERR_GUARD_MISMATCH ||
+           status == MC_ERR_GONE || status_retryable(status);
+}
+
+/* The words for the first item that failed. */
+static int32_t explain(const struct run *run, size_t index, int32_t status, uint32_t failed, struct mc_error *error) {
+    const struct client_item *item = &run->items[index];
+
+    if (status == MC_ERR_BUFFER_TOO_SMALL)
+        return status_set(error, status, 0, "item %zu: the value has %" PRIu64 " bytes, the buffer %" PRIu64, index,
+                          item->found, item->length);
+    if (run->operation->keys.count == 1)
+        return status_set(error, status, 0, "%s", status_text(status));
+    return status_set(error, status, 0, "item %zu (and %u more): %s", index, failed - 1, status_text(status));
+}
+
 int32_t operation_run(struct store *store, const struct operation *operation, uint32_t *ret_failed,
                       struct mc_error *error) {
     struct run run = {.store = store, .operation = operation};
     const struct client_put_options put = put_options(&operation->put);
     int32_t first = MC_OK;
     size_t first_index = 0;
+    bool closed;
 
     *ret_failed = 0;
     if (!make_items(&run)) {
@@ -206,24 +226,23 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
     client_side_begin(&store->client, &run.op, kind_of(operation->kind), run.items, operation->keys.count, &put,
                       clock_after(clock_now(), operation->timeout));
     drive(&run);
+    closed = run.op.unfinished > 0;
     client_side_end(&store->client, &run.op);
     for (size_t i = 0; i < operation->keys.count; i++) {
         int32_t status;
 
-        if (run.items[i].status == MC_ERR_PENDING)
-            run.items[i].status = MC_ERR_CLOSED; /* the store was closed under it */
+        if (closed && is_passing(run.items[i].status))
+            run.items[i].status = MC_ERR_CLOSED;
         status = hand_over(&run, i);
         if (status != MC_OK && (*ret_failed)++ == 0) {
             first = status;
             first_index = i;
         }
     }
+    if (first != MC_OK)
+        explain(&run, first_index, first, *ret_failed, error);
     free_items(&run);
-    if (first == MC_OK)
-        return MC_OK;
-    return operation->keys.count == 1 ? status_set(error, first, 0, "%s", status_text(first))
-                                      : status_set(error, first, 0, "item %zu (and %u more): %s", first_index,
-                                                   *ret_failed - 1, status_text(first));
+    return first;
 }
 
 int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t timeout, struct items *ret_keys,

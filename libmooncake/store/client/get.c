@@ -174,10 +174,7 @@ static enum client_need choose(struct client *client, uint64_t now, struct clien
             candidate_failed(client, op, item, MC_ERR_PROTOCOL);
         } else if (candidate->length > item->length) {
             item->found = candidate->length;
-            if (item->from_cache) /* it may be smaller by now */
-                candidates_end(client, op, item);
-            else
-                op_finish(op, item, MC_ERR_BUFFER_TOO_SMALL);
+            op_finish(op, item, MC_ERR_BUFFER_TOO_SMALL);
         } else if (candidate->segment->attached) {
             return CLIENT_READ;
         } else if (candidate->segment->retry_at > now) {

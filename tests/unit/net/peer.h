@@ -79,15 +79,15 @@ static inline void gate_await(struct gate *gate, int count) {
 
 /* ---- The loop's thread ---- */
 
-struct visit {
+struct loop_visit {
     struct loop_task task;
     void (*run)(void *context);
     void *context;
     struct gate done;
 };
 
-static inline void visit_run(struct loop_task *task) {
-    struct visit *visit = (struct visit *)task;
+static inline void loop_visit_run(struct loop_task *task) {
+    struct loop_visit *visit = (struct loop_visit *)task;
 
     visit->run(visit->context);
     gate_step(&visit->done);
@@ -95,7 +95,7 @@ static inline void visit_run(struct loop_task *task) {
 
 /* Calls run(context) on the loop's thread and waits until it has returned. */
 static inline void on_loop(struct loop *loop, void (*run)(void *context), void *context) {
-    struct visit visit = {.task = {.run = visit_run}, .run = run, .context = context};
+    struct loop_visit visit = {.task = {.run = loop_visit_run}, .run = run, .context = context};
 
     gate_init(&visit.done);
     loop_post(loop, &visit.task);
