@@ -4,13 +4,14 @@ SHELL := /bin/bash
 VENV := build/venv
 NATIVE := build/native
 
-.PHONY: help setup build demo check bench format lint clean
+.PHONY: help setup build demo check bench simulate format lint clean
 help:
 	@echo 'make demo     set up, build, move the KV blocks of an hour of chat between two processes (ARGS=…), and replay'
 	@echo '              the hour against a pool of memory that evicts all the time (REPLAY=…)'
 	@echo 'make check    set up, build, and run all tests and lints'
 	@echo 'make build    the library in $(NATIVE), and all of it installed in $(VENV)'
 	@echo 'make bench    measure, beside memcpy and raw sockets (ARGS=…)'
+	@echo 'make simulate tens of thousands of seeds through the simulated store, and its planted mistakes (ARGS=…)'
 	@echo 'make setup    install what building and checking needs'
 	@echo 'make format   format the C and Python files;  make lint: the lints alone;  make clean: remove build/'
 
@@ -33,6 +34,9 @@ check: setup
 
 bench: build
 	@$(VENV)/bin/python tests/bench/run.py $(ARGS)
+
+simulate: setup
+	@tools/simulate $(ARGS)
 
 format: setup
 	@clang-format -i $$(git ls-files '*.c' '*.h')

@@ -2,7 +2,7 @@
  *
  * Without a mistake, each seed must be clean; a violation is printed with its seed. With mistakes, they are planted, and
  * the first seed that finds them is printed; it is a failure if none does. --mistake all: each of them alone. --trace
- * prints the history of the first seed. --jobs divides the seeds among processes.
+ * prints the history of the first seed. --jobs divides the seeds, or the mistakes, among processes.
  */
 #include "sim.h"
 
@@ -99,20 +99,6 @@ static uint64_t run_some(const struct options *options, uint64_t from, uint64_t 
     return bad;
 }
 
-static int run_seeds(const struct options *options) {
-    int bad = 0;
-
-    if (options->jobs == 1 || options->trace)
-        return run_some(options, options->first, 1) != 0;
-    for (uint64_t i = 0; i < options->jobs; i++)
-        if (fork() == 0)
-            exit(run_some(options, options->first + i, options->jobs) != 0);
-    for (int status; wait(&status) > 0;)
-        bad |= status != 0;
-    printf("%lu seeds: %s\n", options->seeds, bad ? "violations" : "clean");
-    return bad;
-}
-
 /* The first seed that finds what is planted; 0: none does. */
 static uint64_t first_found(struct sim *sim, const struct options *options, uint64_t planted) {
     uint64_t seed = options->first;
@@ -123,13 +109,14 @@ static uint64_t first_found(struct sim *sim, const struct options *options, uint
     return seed < options->first + options->seeds ? seed : 0;
 }
 
-static int run_mistakes(const struct options *options) {
+/* Every `step`th mistake. */
+static int run_mistakes(const struct options *options, size_t from, size_t step) {
     struct sim *sim = sim_new();
     int missed = 0;
 
     if (sim == NULL)
         return 1;
-    for (size_t i = 0; i < MISTAKE_COUNT; i++) {
+    for (size_t i = from; i < MISTAKE_COUNT; i += step) {
         uint64_t seed;
 
         if (!options->each && (options->planted >> i & 1) == 0)
@@ -146,10 +133,27 @@ static int run_mistakes(const struct options *options) {
     return missed;
 }
 
+static int run(const struct options *options) {
+    bool planted = options->planted != 0 || options->each;
+    int bad = 0;
+
+    if (options->jobs == 1 || options->trace)
+        return planted ? run_mistakes(options, 0, 1) : run_some(options, options->first, 1) != 0;
+    for (uint64_t i = 0; i < options->jobs; i++)
+        if (fork() == 0)
+            exit(planted ? run_mistakes(options, i, options->jobs)
+                         : run_some(options, options->first + i, options->jobs) != 0);
+    for (int status; wait(&status) > 0;)
+        bad |= status != 0;
+    if (!planted)
+        printf("%lu seeds: %s\n", options->seeds, bad ? "violations" : "clean");
+    return bad;
+}
+
 int main(int count, char **words) {
     struct options options = {.first = 1, .seeds = 1000, .jobs = 1, .shown = 5};
 
     if (!parse(count, words, &options))
         return usage();
-    return options.planted != 0 || options.each ? run_mistakes(&options) : run_seeds(&options);
+    return run(&options);
 }
