@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""run.py - `make bench`: the engine beside memcpy, raw sockets and the reference, into one flat JSON object.
+"""run.py - `make bench`: engine and store beside memcpy, raw sockets and the reference, into one flat JSON object.
 
     tests/bench/run.py [--quick] [--only GROUP ...] [--output FILE] [--markdown]
 
 Run by the Python of the virtual environment in which library and package are installed. Groups: transfer (C programs),
-python (from Python, beside the reference wheel where it can be installed), import (times), size (of wheel and library).
+python (from Python, beside the reference wheel where it can be installed), store (the same, of a store between
+processes), import (times), size (of wheel and library).
 docs/performance.md says what is measured and how.
 """
 
@@ -18,33 +19,17 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-PREFIX = Path(sys.prefix)
-BENCH = ROOT / "build" / "bench"
-REFERENCE = "mooncake-transfer-engine-non-cuda"
-REFERENCE_NEEDS = ("libibverbs1", "libnuma1", "libcurl4")
+from group_store import store
+from processes import BENCH, HERE, PREFIX, ROOT, Answering, Figures, note, reference_interpreter, said
+
 SIZES = {"64B": 64, "4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "16MiB": 16 << 20, "64MiB": 64 << 20}
 SPAN = 256 << 20
 LIMITS = {"shm": "memcpy", "tcp": "raw_socket", "tcp2": "raw_sockets"}
 PATTERNS = ("walk", "hot")
-
-Figures = dict[str, float]
-
-
-def said(*command: object, **options: object) -> str:
-    """The output of a command; SystemExit with its words if it fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)  # type: ignore
-    if done.returncode != 0:
-        raise SystemExit(f"bench: {' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
-    return done.stdout
-
-
-def note(text: str) -> None:
-    print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 # ---- From C ----------------------------------------------------------------------------------------------------------
@@ -79,71 +64,20 @@ class Pair:
     """A target and a caller process of one package and protocol."""
 
     def __init__(self, interpreter: Path, protocol: str) -> None:
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[Answering] = []
         peer, address = self.start(interpreter, "target", protocol).split()
         self.start(interpreter, "caller", protocol, peer, address)
 
     def start(self, interpreter: Path, *words: str) -> str:
-        with (BENCH / "python.log").open("a") as log:
-            process = subprocess.Popen(
-                [interpreter, HERE / "bench_python.py", *words],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=BENCH,
-            )  # fmt: skip
-        self.processes.append(process)
-        return self.answer()
-
-    def answer(self) -> str:
-        """The next line that isn't a log line of the package itself."""
-        stream = self.processes[-1].stdout
-        assert stream is not None
-        for line in stream:
-            if line.startswith("= "):
-                return line[2:].strip()
-        process = self.processes[-1]
-        words = " ".join(map(str, process.args))  # type: ignore[arg-type]
-        raise SystemExit(f"bench: {words}: ended with status {process.wait()}; see {BENCH}/python.log")
+        self.processes.append(Answering(BENCH / "python.log", interpreter, HERE / "bench_python.py", *words))
+        return self.processes[-1].answer()
 
     def ask(self, *words: object) -> str:
-        stream = self.processes[-1].stdin
-        assert stream is not None
-        stream.write(" ".join(map(str, words)) + "\n")
-        stream.flush()
-        return self.answer()
+        return self.processes[-1].ask(*words)
 
     def close(self) -> None:
         for process in reversed(self.processes):
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def reference_interpreter() -> Path | None:
-    """The Python of an environment that has the reference wheel; None, with a reason printed, if there can't be one."""
-    venv = BENCH / "reference-venv"
-    python = venv / "bin" / "python"
-    check = [str(python), "-c", "import mooncake.engine"]
-    if not python.exists() or subprocess.run(check, capture_output=True, check=False).returncode != 0:
-        if os.geteuid() == 0:
-            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *REFERENCE_NEEDS]
-            for command in (["apt-get", "update", "-qq"], install):
-                if subprocess.run(command, capture_output=True, env=environment, check=False).returncode != 0:
-                    note(f"{' '.join(command)} failed")
-                    break
-        for command in ([sys.executable, "-m", "venv", venv], [venv / "bin/pip", "install", "-q", REFERENCE]):
-            done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                note(f"no reference: {' '.join(map(str, command))}: {done.stderr.strip()[-200:]}")
-                return None
-    done = subprocess.run(check, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        note(f"no reference: it needs {', '.join(REFERENCE_NEEDS)}: {done.stderr.strip().splitlines()[-1]}")
-        return None
-    return python
+            process.close()
 
 
 def compare(pairs: dict[str, Pair], op: str, size: int, items: int, quick: bool) -> dict[str, list[float]]:
@@ -165,7 +99,7 @@ def compare(pairs: dict[str, Pair], op: str, size: int, items: int, quick: bool)
 def from_python(quick: bool) -> Figures:
     figures: Figures = {}
     (BENCH / "python.log").write_text("")
-    reference = None if quick else reference_interpreter()
+    reference = None if quick else reference_interpreter("mooncake.engine")
     pairs: dict[str, Pair] = {}
     try:
         for protocol in ("shm", "tcp"):
@@ -243,6 +177,7 @@ def sizes(quick: bool) -> Figures:
 GROUPS: dict[str, Callable[[bool], Figures]] = {
     "transfer": transfer,
     "python": from_python,
+    "store": store,
     "import": import_times,
     "size": sizes,
 }
@@ -264,26 +199,50 @@ def show(figures: Figures) -> None:
         print(f"{thing:<{width}}  " + "".join(f"{word:<22}" for word in words).rstrip())
 
 
-def markdown(figures: Figures) -> str:
-    """The tables of docs/performance.md: ratios, with microseconds of ours in brackets."""
-    columns = ("64B", "4KiB", "64KiB", "1MiB", "16MiB", "64MiB", "batch128x4KiB", "batch128x64KiB")
+def table(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Lines of Markdown; rows without a figure are left out."""
     lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    return lines + [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows if any(cells)]
+
+
+def cell(figures: Figures, name: str, versus: str) -> str:
+    """The ratio, with microseconds of ours in brackets."""
+    ratio = figures.get(f"{name}.{versus}")
+    return "" if ratio is None else f"{short(ratio)} ({short(figures[f'{name}.us'])})"
+
+
+def transfer_table(figures: Figures) -> list[str]:
+    columns = ("64B", "4KiB", "64KiB", "1MiB", "16MiB", "64MiB", "batch128x4KiB", "batch128x64KiB")
     paths = [(path, pattern) for path in LIMITS for pattern in PATTERNS]
-    rows = [(f"transfer.{path}", f".{pattern}", f"vs_{LIMITS[path]}") for path, pattern in paths]
-    rows += [(f"python.{path}", "", "vs_reference") for path in ("shm", "tcp")]
-    for stem, pattern, versus in rows:
+    stems = [(f"transfer.{path}", f".{pattern}", f"vs_{LIMITS[path]}") for path, pattern in paths]
+    stems += [(f"python.{path}", "", "vs_reference") for path in ("shm", "tcp")]
+    rows = []
+    for stem, pattern, versus in stems:
         for op in ("write", "read"):
-            cells = []
-            for column in columns:
-                # Batches always walk.
-                name = f"{stem}.{op}.{column}" + (pattern if "x" not in column or pattern == ".hot" else "")
-                if f"{name}.{versus}" in figures:
-                    cells.append(f"{short(figures[f'{name}.{versus}'])} ({short(figures[f'{name}.us'])})")
-                else:
-                    cells.append("")
-            if any(cells):
-                lines.append(f"| {stem}.{op}{pattern} {versus} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            # Batches always walk.
+            suffixes = [pattern if "x" not in column or pattern == ".hot" else "" for column in columns]
+            names = [f"{stem}.{op}.{column}{suffix}" for column, suffix in zip(columns, suffixes)]
+            rows.append((f"{stem}.{op}{pattern} {versus}", [cell(figures, name, versus) for name in names]))
+    return table(columns, rows)
+
+
+def store_tables(figures: Figures) -> list[str]:
+    small: list[tuple[str, list[str]]] = []
+    columns = [f"{batch}{size}" for batch in ("", "batch32x") for size in ("1KiB", "64KiB", "1MiB", "16MiB")]
+    stems = [(f"store.{path}.{op}", versus) for op in ("get", "put") for path in ("shm", "tcp")
+             for versus in ("vs_reference", "vs_memcpy")]  # fmt: skip
+    rows = [(f"{stem} {versus}", [cell(figures, f"{stem}.{column}", versus) for column in columns])
+            for stem, versus in stems]  # fmt: skip
+    calls = ("exist.us", "exist.batch1000.us", "setup.ms")
+    for who in ("shm", "tcp", "reference"):
+        values = [figures.get(f"store.{who}.{call}") for call in calls]
+        small.append((f"store.{who}", ["" if value is None else short(value) for value in values]))
+    return [*table(columns, rows), "", *table(calls, small)]
+
+
+def markdown(figures: Figures) -> str:
+    """The tables of docs/performance.md."""
+    return "\n".join([*transfer_table(figures), "", *store_tables(figures)])
 
 
 def main() -> None:

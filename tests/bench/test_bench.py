@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -10,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench_store import Caller, Plain
+from group_store import Cluster, Unusable, environment
+from processes import BENCH
 
 HERE = Path(__file__).resolve().parent
 PREFIX = Path(os.environ.get("MOONCAKE_TEST_PREFIX", sys.prefix))
@@ -63,6 +67,79 @@ def test_python_imports_and_sizes_are_measured(figures: dict[str, float]) -> Non
     names = ["python.tcp.write.1MiB.us", "python.shm.read.1MiB.gbps", "python.import.mooncake.ms"]
     names += ["python.import.mooncake.engine.ms", "wheel.bytes", "so.stripped.bytes"]
     assert [name for name in names if name not in figures] == []
+
+
+@pytest.mark.parametrize("op", ["put", "get"])
+def test_a_store_is_measured_by_each_path_singly_and_in_batches_beside_memcpy(
+    figures: dict[str, float], op: str
+) -> None:
+    forms = [f"{op}.{batch}{size}" for size in ("1KiB", "1MiB") for batch in ("", "batch32x")]
+    names = [
+        f"store.{who}.{form}.{unit}" for who in ("shm", "tcp", "memcpy") for form in forms for unit in ("us", "gbps")
+    ]
+    names += [f"store.{path}.{form}.vs_memcpy" for path in ("shm", "tcp") for form in forms]
+    assert [name for name in names if name not in figures] == []
+
+
+def test_asking_for_keys_and_setting_a_store_up_are_measured(figures: dict[str, float]) -> None:
+    names = ["exist.us", "exist.batch1000.us", "exist.batch1000.items_per_s", "setup.ms"]
+    assert [name for name in names for path in ("shm", "tcp") if f"store.{path}.{name}" not in figures] == []
+
+
+def test_a_quick_run_does_without_the_reference(figures: dict[str, float]) -> None:
+    assert [name for name in figures if "reference" in name] == []
+
+
+class Damaging(Plain):
+    """Its third value comes with a wrong byte at its end."""
+
+    def get_into(self, key: str, address: int, size: int) -> int:
+        found = super().get_into(key, address, size)
+        if int(key) == 2:
+            ctypes.memset(address + size - 1, 0xEE, 1)
+        return found
+
+
+class Failing(Plain):
+    """Its third key can't be put."""
+
+    def put_from(self, key: str, address: int, size: int) -> int:
+        return -200 if int(key) == 2 else super().put_from(key, address, size)
+
+
+class Keeping(Plain):
+    """Nothing can be removed, so that the next put is none."""
+
+    def batch_remove(self, keys: list[str], force: bool) -> list[int]:
+        return [-706] * len(keys)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(Damaging, "value 2 of 4096 bytes"), (Failing, "the first is -200"), (Keeping, "the first is -706")],
+)
+def test_a_store_that_answers_wrong_is_not_measured(kind: type[Plain], words: str) -> None:
+    caller = Caller(kind(64 << 10), 0, 64 << 10)
+    caller.plan(4096, 16)
+    with pytest.raises(SystemExit, match=words):
+        caller.check(4)
+
+
+def test_puts_are_removed_and_every_value_of_a_walk_is_right() -> None:
+    caller = Caller(Plain(64 << 10), 0, 64 << 10)
+    caller.plan(4096, 16)
+    assert caller.check(1) == caller.check(4) == caller.fill() == "ok"
+    assert caller.time("put", 4, 3, 12) > 0
+    assert caller.time("get", 1, 40, 3) > 0
+
+
+def test_a_master_that_does_not_come_up_is_a_reason_and_leaves_no_process() -> None:
+    BENCH.mkdir(parents=True, exist_ok=True)
+    cluster = Cluster(Path(sys.executable), environment())
+    with pytest.raises(Unusable, match="its master ended with status 1"):
+        cluster.start_master(Path("/bin/false"))
+    cluster.close()
+    assert cluster.master is not None and cluster.master.returncode == 1
 
 
 def test_an_unknown_group_is_refused(tmp_path: Path) -> None:
