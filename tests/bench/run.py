@@ -200,9 +200,9 @@ def show(figures: Figures) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Lines of Markdown; rows without a figure are left out."""
-    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    return lines + [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows if any(cells)]
+    """Lines of Markdown; rows without a figure are left out, and a table without rows."""
+    lines = [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows if any(cells)]
+    return ["", "| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|", *lines] if lines else []
 
 
 def cell(figures: Figures, name: str, versus: str) -> str:
@@ -237,12 +237,12 @@ def store_tables(figures: Figures) -> list[str]:
     for who in ("shm", "tcp", "reference"):
         values = [figures.get(f"store.{who}.{call}") for call in calls]
         small.append((f"store.{who}", ["" if value is None else short(value) for value in values]))
-    return [*table(columns, rows), "", *table(calls, small)]
+    return table(columns, rows) + table(calls, small)
 
 
 def markdown(figures: Figures) -> str:
     """The tables of docs/performance.md."""
-    return "\n".join([*transfer_table(figures), "", *store_tables(figures)])
+    return "\n".join(transfer_table(figures) + store_tables(figures)).lstrip()
 
 
 def main() -> None:
