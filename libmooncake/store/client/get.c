@@ -173,6 +173,12 @@ static enum client_need choose(struct client *client, uint64_t now, struct clien
                    !segment_has(candidate->segment, &candidate->place, length)) {
             candidate_failed(client, op, item, MC_ERR_PROTOCOL);
         } else if (candidate->length > item->length) {
+            if (item->from_cache) { /* nothing has proved that it is that long still */
+                cache_drop(client, &item->hash);
+                item->from_cache = false;
+                item->stage = GET_ASK;
+                continue;
+            }
             item->found = candidate->length;
             op_finish(op, item, MC_ERR_BUFFER_TOO_SMALL);
         } else if (candidate->segment->attached) {
