@@ -75,8 +75,8 @@ MC_API int32_t mc_store_health(mc_store *store);
  * one, `master` only where it is in this process. Later versions add to it. */
 MC_API int64_t mc_store_stats(mc_store *store, char *text, size_t size);
 
-/* Registers the caller's memory with the store's engine, so that transfers over a network go straight from and to it;
- * other memory works too, by a copy. As mc_engine_register without rights for peers, and mc_engine_unregister. */
+/* Registers the caller's memory with the store's engine, for paths that need it (shared memory and TCP take any memory,
+ * without a copy of their own). As mc_engine_register without rights for peers, and mc_engine_unregister. */
 MC_API int32_t mc_store_register(mc_store *store, void *address, uint64_t length, struct mc_error *error);
 MC_API int32_t mc_store_unregister(mc_store *store, void *address, struct mc_error *error);
 
@@ -88,7 +88,7 @@ struct mc_put_options {
     uint32_t replicas; /* in different segments, 1 to MC_REPLICAS_MAX; 0: 1. Best effort: at least one is made */
     uint32_t preferred_count;
     const char *const *preferred; /* names of segments to be tried first, best first */
-    uint64_t timeout_ns;          /* also bounds the wait for space */
+    uint64_t timeout_ns; /* bounds the wait for space, too; 0: that is MC_STORE_SPACE_TIMEOUT_MS, default 3 s */
 };
 
 #define MC_PUT_SOFT_PIN 1u /* evicted only when nothing else is left */

@@ -18,7 +18,8 @@
 #define HEALTHY (3 * CLOCK_SECOND) /* since the master's last answer */
 #define LETTERS_AT_ONCE 64u
 #define TOUCH_PIECE (16u << 20)
-#define LETTER_TIME (10 * CLOCK_SECOND) /* that one letter may wait for its answer, before it is sent again */
+#define LETTER_TIME (10 * CLOCK_SECOND) /* that one letter may wait for its answer, before it is sent again … */
+#define OWNER_TIME CLOCK_SECOND         /* … from an owner, who answers at once or is asked later */
 
 /* ---- Segments ---- */
 
@@ -188,16 +189,19 @@ static void parcel_done(struct errand *errand) {
         event_set(&round->done);
 }
 
+/* An owner that didn't answer in its time is out of reach: others are asked meanwhile. */
 static void give_answer(struct client_side *side, struct client_op *op, const struct letter *letter, int32_t status,
                         const struct letter *answer) {
+    if (status == MC_ERR_TIMEOUT && !is_master(&letter->to))
+        status = MC_ERR_UNREACHABLE;
     pthread_mutex_lock(&side->lock);
     client_answer(side->core, clock_now(), op, letter->tag, status, (uint16_t)(letter->type + 1),
                   answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
     pthread_mutex_unlock(&side->lock);
 }
 
-static uint64_t letter_deadline(const struct client_op *op) {
-    uint64_t latest = clock_after(clock_now(), LETTER_TIME);
+static uint64_t letter_deadline(const struct client_op *op, bool to_master) {
+    uint64_t latest = clock_after(clock_now(), to_master ? LETTER_TIME : OWNER_TIME);
 
     return latest < op->deadline ? latest : op->deadline;
 }
@@ -209,9 +213,9 @@ static void carry_one(struct client_side *side, struct client_op *op, struct let
     int32_t status = MC_ERR_UNREACHABLE;
 
     if (is_master(&letter->to)) {
-        status = master_link_call(side->link, letter, letter_deadline(op), &answer);
+        status = master_link_call(side->link, letter, letter_deadline(op, true), &answer);
     } else if ((attachment = take_attachment(side, &letter->to)) != NULL) {
-        status = attachment_call(attachment, letter, letter_deadline(op), &answer);
+        status = attachment_call(attachment, letter, letter_deadline(op, false), &answer);
         ref_drop(&attachment->ref);
     }
     give_answer(side, op, letter, status, answer);
@@ -221,6 +225,20 @@ static void carry_one(struct client_side *side, struct client_op *op, struct let
 
 static void send_errand(void *context, struct errand *errand);
 static void end_errand(struct client_side *side, struct errand *errand);
+
+/* Waits for all answers; for those of owners less long. */
+static void await_round(struct round *round, const struct client_op *op, struct parcel *parcels, size_t count) {
+    uint64_t owners = letter_deadline(op, false), all = letter_deadline(op, true);
+
+    if (!event_wait(&round->done, owners))
+        for (size_t i = 0; i < count; i++)
+            if (!is_master(&parcels[i].errand.request->to))
+                errand_cancel(&parcels[i].errand, MC_ERR_TIMEOUT);
+    if (!event_wait(&round->done, all))
+        for (size_t i = 0; i < count; i++)
+            errand_cancel(&parcels[i].errand, MC_ERR_TIMEOUT);
+    event_wait(&round->done, CLOCK_NEVER);
+}
 
 /* Several letters at once, on the loop; the round trips of one. */
 static void carry_round(struct client_side *side, struct client_op *op, struct parcel *parcels, size_t count) {
@@ -233,10 +251,7 @@ static void carry_round(struct client_side *side, struct client_op *op, struct p
         parcels[i].errand.done = parcel_done;
         send_errand(side, &parcels[i].errand);
     }
-    if (!event_wait(&round.done, letter_deadline(op)))
-        for (size_t i = 0; i < count; i++)
-            errand_cancel(&parcels[i].errand, MC_ERR_TIMEOUT);
-    event_wait(&round.done, CLOCK_NEVER);
+    await_round(&round, op, parcels, count);
     event_destroy(&round.done);
     for (size_t i = 0; i < count; i++) {
         struct errand *errand = &parcels[i].errand;
@@ -371,6 +386,10 @@ static void send_errand(void *context, struct errand *errand) {
     ref_drop(&attachment->ref);
 }
 
+static bool is_path_lost(int32_t status) {
+    return status == MC_ERR_UNREACHABLE || status == MC_ERR_CONNECTION_LOST || status == MC_ERR_STALE_PEER;
+}
+
 static void answered(void *context, uint64_t now, struct errand *errand) {
     struct client_side *side = context;
     const struct letter *answer = errand->answer;
@@ -379,6 +398,8 @@ static void answered(void *context, uint64_t now, struct errand *errand) {
     pthread_mutex_lock(&side->lock);
     if (is_master(&errand->request->to) && errand->status == MC_OK)
         side->heard = now;
+    else if (is_master(&errand->request->to) && is_path_lost(errand->status))
+        side->heard = 0;
     client_answer(side->core, now, NULL, errand->request->tag, errand->status, (uint16_t)(errand->request->type + 1),
                   answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
     pthread_cond_broadcast(&side->changed);
@@ -434,7 +455,7 @@ bool client_side_healthy(struct client_side *side) {
     bool healthy;
 
     pthread_mutex_lock(&side->lock);
-    healthy = client_epoch(side->core) != 0 && now - side->heard < HEALTHY;
+    healthy = client_epoch(side->core) != 0 && side->heard != 0 && now - side->heard < HEALTHY;
     pthread_mutex_unlock(&side->lock);
     return healthy;
 }

@@ -14,7 +14,9 @@
 #include "base/status.h"
 #include "store/copy.h"
 
-#define FEW 8u /* items that need no memory of the heap */
+#define FEW 8u                        /* items that need no memory of the heap */
+#define WRITE_TIME (3 * CLOCK_SECOND) /* that an owner may take for all writes of a stage … */
+#define WRITE_TIME_A_BYTE 100u        /* … and this for each byte, ns */
 
 struct run {
     struct store *store;
@@ -112,6 +114,22 @@ static void read_all(struct run *run) {
         free(targets);
 }
 
+/* An owner that takes nothing doesn't keep the put until its deadline: it goes elsewhere (rule 3: by another slot). */
+static void write_all(struct run *run) {
+    struct client_op *op = &run->op;
+    uint64_t patience = WRITE_TIME, deadline;
+
+    for (size_t i = 0; i < op->write_count; i++)
+        patience = clock_after(patience, op->writes[i].item->length * WRITE_TIME_A_BYTE);
+    deadline = clock_after(clock_now(), patience);
+    if (deadline > op->deadline)
+        deadline = op->deadline;
+    copy_writes(run->store->engine->engine, op->writes, op->write_count, deadline);
+    for (size_t i = 0; i < op->write_count; i++)
+        if (op->writes[i].status == MC_ERR_TIMEOUT && clock_now() < op->deadline)
+            op->writes[i].status = MC_ERR_UNREACHABLE;
+}
+
 static void drive(struct run *run) {
     struct client_side *side = &run->store->client;
     enum client_need need;
@@ -120,7 +138,7 @@ static void drive(struct run *run) {
         if (need == CLIENT_READ)
             read_all(run);
         else if (need == CLIENT_WRITE)
-            copy_writes(run->store->engine->engine, run->op.writes, run->op.write_count, run->op.deadline);
+            write_all(run);
         if (side->closing)
             break;
     }
@@ -181,12 +199,13 @@ static enum client_kind kind_of(uint32_t kind) {
     }
 }
 
-static struct client_put_options put_options(const struct mc_put_options *put) {
+static struct client_put_options put_options(const struct store *store, const struct mc_put_options *put) {
     return (struct client_put_options){
         .flags = ((put->flags & MC_PUT_UPSERT) != 0 ? PUBLISH_UPSERT : 0) |
                  ((put->flags & MC_PUT_SOFT_PIN) != 0 ? PUBLISH_SOFT_PIN : 0) |
                  ((put->flags & MC_PUT_HARD_PIN) != 0 ? PUBLISH_HARD_PIN : 0),
         .replicas = put->replicas > 0 ? put->replicas : 1,
+        .space_deadline = put->timeout_ns > 0 ? 0 : clock_after(clock_now(), store->space_timeout),
         .preferred = put->preferred,
         .preferred_count = put->preferred_count,
     };
@@ -213,7 +232,7 @@ static int32_t explain(const struct run *run, size_t index, int32_t status, uint
 int32_t operation_run(struct store *store, const struct operation *operation, uint32_t *ret_failed,
                       struct mc_error *error) {
     struct run run = {.store = store, .operation = operation};
-    const struct client_put_options put = put_options(&operation->put);
+    const struct client_put_options put = put_options(store, &operation->put);
     int32_t first = MC_OK;
     size_t first_index = 0;
     bool closed;

@@ -361,6 +361,7 @@ void owner_service_leave(struct owner_service *service, uint64_t deadline) {
 
     outbox_init(&out);
     pthread_mutex_lock(&service->lock);
+    owner_retire(service->core);
     unmount.segment = *owner_segment(service->core);
     pthread_mutex_unlock(&service->lock);
     request = outbox_unmount(&out, 0, &unmount);

@@ -171,7 +171,7 @@ int32_t store_open(const struct mc_store_options *options, struct engine *given,
     const char *master =
         (options->flags & MC_STORE_EMBEDDED) != 0 ? NULL : config_text(SETTING_STORE_MASTER, options->master);
     struct store *store = calloc(1, sizeof(*store));
-    uint64_t timeout_ms = 0;
+    uint64_t timeout_ms = 0, space_ms = 0;
     int32_t status = MC_OK;
 
     if (store == NULL)
@@ -182,6 +182,9 @@ int32_t store_open(const struct mc_store_options *options, struct engine *given,
     store->verify = (options->flags & MC_STORE_VERIFY) != 0;
     if (options->timeout_ns == 0)
         status = config_u64(SETTING_STORE_TIMEOUT_MS, 0, &timeout_ms, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_STORE_SPACE_MS, 0, &space_ms, error);
+    store->space_timeout = space_ms * CLOCK_MILLISECOND;
     store->timeout = options->timeout_ns > 0 ? options->timeout_ns : timeout_ms * CLOCK_MILLISECOND;
     if (status == MC_OK)
         status = open_engine(store, options, given, error);

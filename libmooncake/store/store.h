@@ -26,6 +26,7 @@ struct store {
     bool has_client;
     bool verify;
     uint64_t timeout;
+    uint64_t space_timeout; /* of puts that have none of their own */
     pthread_mutex_t lock;
     pthread_cond_t quiet; /* calls has become 0 */
     enum store_state { STORE_OPEN, STORE_CLOSING, STORE_CLOSED } state;

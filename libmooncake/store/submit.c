@@ -5,7 +5,7 @@
  */
 #include "store/submit.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,18 +21,25 @@ struct submitted {
     struct queue_entry completion;
     struct chore chore;
     struct operation operation;
-    atomic_bool done;
+    pthread_mutex_t lock; /* of `done` and the place in the queue */
+    bool done;
 };
 
 static struct submitted *submitted_of(struct object *object) {
     return list_entry(object, struct submitted, object);
 }
 
+static void release_queue(struct submitted *submitted) {
+    if (submitted->queue != NULL)
+        queue_unbind(submitted->queue, &submitted->completion);
+    submitted->queue = NULL;
+}
+
 static void destroy(struct ref *ref) {
     struct submitted *submitted = list_entry(ref, struct submitted, object.ref);
 
-    if (submitted->queue != NULL)
-        queue_unbind(submitted->queue, &submitted->completion);
+    release_queue(submitted);
+    pthread_mutex_destroy(&submitted->lock);
     ref_drop(&submitted->store->object.ref);
     free(submitted);
 }
@@ -45,8 +52,10 @@ static void complete(struct submitted *submitted, int32_t status, uint32_t faile
     pthread_mutex_lock(&store->lock);
     store->submitted--;
     pthread_mutex_unlock(&store->lock);
-    atomic_store(&submitted->done, true);
+    pthread_mutex_lock(&submitted->lock);
     queue_push(submitted->queue, &submitted->completion);
+    submitted->done = true;
+    pthread_mutex_unlock(&submitted->lock);
     ref_drop(&submitted->object.ref);
     store_leave(store);
 }
@@ -88,6 +97,7 @@ int32_t submit_operation(struct store *store, const struct operation *operation,
     submitted->operation = *operation;
     submitted->completion.completion.user_data = user_data;
     list_init(&submitted->completion.node);
+    pthread_mutex_init(&submitted->lock, NULL);
     chore_init(&submitted->chore, work);
     status = queue_bind(queue);
     if (status == MC_OK) {
@@ -122,9 +132,14 @@ int32_t submit_free(uint64_t id) {
 
     if (status != MC_OK)
         return status;
-    if (!atomic_load(&submitted_of(object)->done))
+    /* The queue may be closed as soon as this returns, whoever else still holds the object. */
+    pthread_mutex_lock(&submitted_of(object)->lock);
+    if (!submitted_of(object)->done)
         status = MC_ERR_BUSY;
     else if ((status = object_withdraw(id, OBJECT_OPERATION, &withdrawn)) == MC_OK)
+        release_queue(submitted_of(object));
+    pthread_mutex_unlock(&submitted_of(object)->lock);
+    if (status == MC_OK)
         ref_drop(&withdrawn->ref);
     ref_drop(&object->ref);
     return status;

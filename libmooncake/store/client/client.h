@@ -44,7 +44,7 @@ struct client_segment {
     struct list node;
     bool listed; /* by the master; else it is gone */
     uint32_t uses;
-    uint64_t free;     /* as the master said last */
+    uint64_t free;      /* as the master said last */
     struct list bucket; /* of the table by id */
     uint64_t retry_at;  /* attaching or reserving failed: not before */
     uint64_t unlisted_at;
@@ -82,7 +82,7 @@ struct client_item {
     /* The result. MC_OK; MC_ERR_NOT_FOUND; MC_ERR_ALREADY_EXISTS; MC_ERR_NO_SPACE; MC_ERR_BUFFER_TOO_SMALL, with the
      * size in `found`; MC_ERR_INDETERMINATE; MC_ERR_CHECKSUM_MISMATCH; MC_ERR_UNAVAILABLE; what the I/O answered. */
     int32_t status;
-    uint64_t found; /* the size of the value */
+    uint64_t found;    /* the size of the value */
     uint32_t replicas; /* CLIENT_PUT: written */
 
     /* The core's. */
@@ -124,8 +124,9 @@ struct client_read {
 };
 
 struct client_put_options {
-    uint32_t flags;    /* PUBLISH_UPSERT, PUBLISH_SOFT_PIN, PUBLISH_HARD_PIN */
-    uint32_t replicas; /* 1 to REPLICAS_MAX; as many as there are owners are made, at least one */
+    uint32_t flags;               /* PUBLISH_UPSERT, PUBLISH_SOFT_PIN, PUBLISH_HARD_PIN */
+    uint32_t replicas;            /* 1 to REPLICAS_MAX; as many as there are owners are made, at least one */
+    uint64_t space_deadline;      /* of waiting for space, or for an owner at all; 0: the operation's */
     const char *const *preferred; /* names of segments, best first; kept until client_end; may be NULL */
     size_t preferred_count;
 };
@@ -137,7 +138,7 @@ struct client_op {
     uint64_t deadline;
     uint64_t wake;                 /* CLIENT_WAIT */
     struct client_segment *attach; /* CLIENT_ATTACH */
-    struct client_write *writes;  /* CLIENT_WRITE; the core's memory */
+    struct client_write *writes;   /* CLIENT_WRITE; the core's memory */
     size_t write_count;
     struct client_read *reads; /* CLIENT_READ; the core's memory */
     size_t read_count;
@@ -151,10 +152,10 @@ struct client_op {
     uint64_t backoff;
     size_t unfinished; /* items without a result */
     size_t unanswered;
-    struct list sent;       /* the letters on their way */
-    bool failed;            /* a letter had no good answer: not again before a pause */
-    bool beaten;            /* a BEAT was sent since the last pause */
-    bool again;             /* the locations that were just tried came again */
+    struct list sent;         /* the letters on their way */
+    bool failed;              /* a letter had no good answer: not again before a pause */
+    bool beaten;              /* a BEAT was sent since the last pause */
+    bool again;               /* the locations that were just tried came again */
     struct client_full *full; /* segments that had no space, since the last pause */
     size_t full_count;
 };
@@ -163,8 +164,8 @@ struct client_options {
     struct message_id id; /* this life of this client: its engine's incarnation */
     struct store_timing timing;
     uint64_t seed;
-    uint64_t stock_bytes;    /* kept in stock at most, over all segments */
-    uint32_t cached;         /* locations kept at most */
+    uint64_t stock_bytes; /* kept in stock at most, over all segments */
+    uint32_t cached;      /* locations kept at most */
     /* The segment is gone and nothing of this client is in it: its `user` is let go, and then it is freed. */
     void (*detach)(void *context, struct client_segment *segment);
     void *context;
@@ -178,8 +179,7 @@ struct client *client_free(struct client *client);
 
 /* Fills in an operation: kind, items and the times; nothing is sent yet. `options` only for CLIENT_PUT. */
 void client_begin(struct client *client, uint64_t now, struct client_op *op, enum client_kind kind,
-                  struct client_item *items, size_t count, const struct client_put_options *options,
-                  uint64_t deadline);
+                  struct client_item *items, size_t count, const struct client_put_options *options, uint64_t deadline);
 
 /* What the operation needs next; letters go to `out`, and are to be sent before anything else is done. To be called
  * again when that was done. While letters are unanswered it says CLIENT_WAIT. */

@@ -99,7 +99,7 @@ struct publication {
 
 /* A letter on its way. */
 struct sent {
-    struct list node; /* in op->sent or client.sent */
+    struct list node;     /* in op->sent or client.sent */
     struct client_op *op; /* NULL: no operation waits for it (any more) */
     bool behind;          /* from client_step */
     uint64_t tag;

@@ -150,7 +150,7 @@ static struct client_place *wanting(struct client_item *item) {
 }
 
 /* No owner has a place for the item now. Will one ever? */
-static void item_starves(struct client *client, struct client_op *op, struct client_item *item) {
+static void item_starves(struct client *client, uint64_t now, struct client_op *op, struct client_item *item) {
     struct client_segment *segment = NULL;
     uint64_t capacity = item_capacity(item);
     bool fits = false;
@@ -165,6 +165,8 @@ static void item_starves(struct client *client, struct client_op *op, struct cli
     }
     if (!fits && client_segments(client, NULL) != NULL)
         op_finish(op, item, MC_ERR_NO_SPACE);
+    else if (op->options.space_deadline != 0 && now >= op->options.space_deadline)
+        op_finish(op, item, item->status);
 }
 
 /* A segment that is to be attached first, or NULL. */
@@ -212,7 +214,7 @@ static enum client_need put_place(struct client *client, uint64_t now, struct cl
             continue;
         item_place(client, now, op, item);
         if (item->place_count == 0)
-            item_starves(client, op, item);
+            item_starves(client, now, op, item);
     }
     op->attach = unattached(op);
     if (op->attach != NULL) {

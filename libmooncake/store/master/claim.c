@@ -79,11 +79,13 @@ void claim_bury(struct master *master, uint64_t now, struct claim *claim) {
     switch (claim->kind) {
     case CLAIM_REPLICA:
         record_kill_replica(master, now, claim);
+        if (claim->member->dead)
+            kill_end(master, claim);
         break;
     case CLAIM_KILL:
         list_remove(&claim->command);
-        if (claim->entry == NULL)
-            kill_end(master, claim); /* waited out before */
+        if (claim->entry == NULL || claim->member->dead)
+            kill_end(master, claim); /* waited out before, or DEAD */
         else if (!claim->floored)
             kill_floor(master, now, claim);
         break;

@@ -103,6 +103,7 @@ struct member {
     struct list all;      /* in master->members, or in ->gone */
     struct list draining; /* gone, with claims still */
     bool gone;
+    bool dead; /* gone, and every slot of it was DEAD before: nothing need be waited out */
     bool announced;
     bool first; /* one of those that the epoch began with */
     uint32_t next_part;

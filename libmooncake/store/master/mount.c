@@ -215,6 +215,8 @@ int32_t master_unmount(struct master *master, struct call *call) {
     if (status != MC_OK)
         return status;
     member = member_find(master, &unmount.segment);
+    if (member != NULL && !member->gone)
+        member->dead = true;
     if (member != NULL)
         member_expel(master, call->now, member);
     return master_sent(outbox_unmounted(call->out, call->tag, &answer), NULL);

@@ -155,6 +155,16 @@ void owner_expelled(struct owner *owner, uint64_t now) {
     announce_begin(owner, clock_after(now, owner->options.timing.retry));
 }
 
+void owner_retire(struct owner *owner) {
+    owner->retired = true;
+    for (size_t i = 0; i < slots_count(owner); i++) {
+        struct record *record = slots_at(owner, i);
+
+        if (slots_state(record) == SLOT_LIVE || slots_state(record) == SLOT_RESERVED)
+            slots_kill(owner, record);
+    }
+}
+
 void owner_adopt(struct owner *owner, uint64_t now, uint64_t epoch) {
     owner->epoch = epoch;
     owner->epoch_tag = owner->next_tag;
@@ -165,6 +175,8 @@ void owner_adopt(struct owner *owner, uint64_t now, uint64_t epoch) {
 
 void owner_step(struct owner *owner, uint64_t now, struct outbox *out) {
     sweep_step(owner, now);
+    if (owner->retired)
+        return;
     announce_step(owner, now, out);
     report_step(owner, now, out);
 }
@@ -201,6 +213,8 @@ uint64_t owner_wake(const struct owner *owner) {
     uint64_t wake = sweep_wake(owner);
     uint64_t report = report_wake(owner);
 
+    if (owner->retired)
+        return wake;
     if (!owner->announcement.mounted && owner->announcement.send_at < wake)
         wake = owner->announcement.send_at;
     return report < wake ? report : wake;

@@ -62,6 +62,10 @@ void owner_step(struct owner *owner, uint64_t now, struct outbox *out);
 void owner_answer(struct owner *owner, uint64_t now, uint64_t tag, int32_t status, uint16_t type, const uint8_t *body,
                   size_t length);
 
+/* The segment is about to go: whatever it holds is DEAD from now on, nothing is granted, and the master isn't asked any
+ * more. What follows is UNMOUNT, which says just that, and is the caller's to send. */
+void owner_retire(struct owner *owner);
+
 /* When owner_step has something to do, if nothing happens before. */
 uint64_t owner_wake(const struct owner *owner);
 

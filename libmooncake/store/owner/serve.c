@@ -239,7 +239,9 @@ void owner_request(struct owner *owner, uint64_t now, uint64_t tag, uint16_t typ
                    struct outbox *out) {
     int32_t status = MC_ERR_PROTOCOL;
 
-    if (type == MESSAGE_ATTACH)
+    if (owner->retired)
+        status = MC_ERR_SEGMENT_NOT_FOUND;
+    else if (type == MESSAGE_ATTACH)
         status = attach(owner, tag, body, length, out);
     else if (type == MESSAGE_RESERVE)
         status = reserve(owner, now, tag, body, length, out);

@@ -182,6 +182,7 @@ void report_reserved(struct owner *owner, uint64_t capacity);
 struct owner {
     struct owner_options options; /* with copies of the texts */
     struct message_id first_segment;
+    bool retired;
     uint64_t life;  /* how often it was expelled: the segment's id is made of it */
     uint64_t epoch; /* the highest that was heard of; 0 before */
     uint64_t next_tag;
