@@ -269,14 +269,15 @@ void copies_answered(struct loop *loop, const struct letter *letter, int32_t sta
     }
     if (letter != NULL && letter->status == MC_OK) {
         const struct client_read *read = &loop->op.reads[loop->at];
-        const struct remote_request *request = (const void *)letter->body;
         size_t item = item_of(loop, read->item);
+        struct remote_request request;
 
-        if (!key_hash_equal(&request->description.hash, &loop->node->sim->keys[loop->keys[item]].hash) ||
-            request->description.length != read->length)
+        memcpy(&request, letter->body, sizeof(request)); /* the body isn't aligned */
+        if (!key_hash_equal(&request.description.hash, &loop->node->sim->keys[loop->keys[item]].hash) ||
+            request.description.length != read->length)
             status = MC_ERR_GUARD_MISMATCH;
         else
-            memcpy(loop->values[item], letter->body + sizeof(*request), read->length);
+            memcpy(loop->values[item], letter->body + sizeof(request), read->length);
     }
     end_read(loop, &loop->op.reads[loop->at], status);
 }

@@ -265,20 +265,22 @@ void owners_call(struct node *node, uint32_t call, uint64_t tag, uint8_t from, u
     (void)call;
     node->heard[from] = sim->now;
     if (remote) {
-        const struct remote_request *request = (const void *)letter->body;
-        size_t length = letter->type == SIM_WRITE ? letter->length - sizeof(*request) : request->length;
+        struct remote_request request; /* the body isn't aligned */
         struct remote *begun;
+        size_t length;
 
         if (life <= node->closed[from])
             return;
+        memcpy(&request, letter->body, sizeof(request));
+        length = letter->type == SIM_WRITE ? letter->length - sizeof(request) : request.length;
         begun = calloc(1, sizeof(*begun) + length);
         if (begun == NULL)
             abort();
         begun->tag = tag;
         begun->write = letter->type == SIM_WRITE;
-        begun->request = *request;
+        begun->request = request;
         if (begun->write)
-            memcpy(begun->bytes, letter->body + sizeof(*request), length);
+            memcpy(begun->bytes, letter->body + sizeof(request), length);
         remote_begin(node, begun);
     } else {
         struct outbox out;

@@ -115,11 +115,11 @@ void ghost_mutated(struct sim *sim, struct mutation *mutation, bool done, bool o
     if (mutation->vid != 0)
         mutation->version = sim->vids[mutation->vid].version;
     mutation->epoch = mutation->version.epoch != 0 ? mutation->version.epoch : sim->epoch;
-    for (uint32_t i = 1; i <= sim->vid_count; i++) {
-        struct vid *vid = &sim->vids[i];
+    for (uint32_t i = 0; i < sim->grant_count; i++) { /* also those of a value that was put again elsewhere */
+        struct vid *vid = &sim->vids[sim->grants[i].vid];
 
-        if (vid->key == mutation->key && i != mutation->vid && any_readable(sim, vid) &&
-            (vid->residue == 0 || vid->residue > mutation->epoch))
+        if (sim->grants[i].vid != 0 && vid->key == mutation->key && sim->grants[i].vid != mutation->vid &&
+            grant_readable(&sim->grants[i]) && (vid->residue == 0 || vid->residue > mutation->epoch))
             vid->residue = mutation->epoch;
     }
 }
