@@ -12,6 +12,13 @@ from ._report import percentile
 __all__ = ["Outcome", "table", "verdict"]
 
 
+_LEGEND = (
+    "hit ratio: blocks found, without a gap from their request's first on; LRU: by a simulated cache as large",
+    "keys: in the master's index at the end; get and put: one call for all blocks of a request that are read or put",
+    "GB/s: of one worker, while it is in such a call; a block of it: its share of the time of its call",
+)
+
+
 class Outcome(NamedTuple):
     """A pass over the trace. accesses: blocks that the requests name; keys: in the master's index at the end."""
 
@@ -91,7 +98,7 @@ def table(outcomes: Sequence[Outcome], simulated: float) -> str:
             f"{outcome.transport:<6}{tally.requests:>10,}{outcome.seconds:>9.1f}{outcome.hit_ratio:>11.4f}"
             f"{simulated:>8.4f}{tally.put:>10,}{outcome.evicted:>10,}{outcome.keys:>9,}{tally.wrong:>7,}"
         )
-    lines += ["", f"{'':<16}{'a call':>28}{'a block in it':>20}"]
+    lines += ["", f"{'':<33}{'a call':>18}{'a block of it':>19}"]
     lines.append(f"{'':<10}{'calls':>9}{'GB':>7}{'GB/s':>7}{'p50 µs':>9}{'p99 µs':>9}{'p50 µs':>10}{'p99 µs':>9}")
     for outcome in outcomes:
         figures = outcome.figures()
@@ -102,7 +109,7 @@ def table(outcomes: Sequence[Outcome], simulated: float) -> str:
                 f"{row['bytes_per_second'] / 1e9:>7.2f}{row['call_p50'] * 1e6:>9,.0f}{row['call_p99'] * 1e6:>9,.0f}"
                 f"{row['block_p50'] * 1e6:>10,.1f}{row['block_p99'] * 1e6:>9,.1f}"
             )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_LEGEND])
 
 
 def verdict(outcomes: Sequence[Outcome], seconds: float) -> tuple[str, int]:
