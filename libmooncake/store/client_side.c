@@ -65,23 +65,13 @@ static void drop_all(struct client_side *side) {
     }
 }
 
-/* With the lock held. */
-static struct client_segment *find_segment(struct client_side *side, const struct message_id *id) {
-    struct client_segment *segment = NULL;
-
-    while ((segment = client_segments(side->core, segment)) != NULL)
-        if (message_id_equal(&segment->id, id))
-            return segment;
-    return NULL;
-}
-
 /* With a reference; NULL if it was never attached. */
 static struct attachment *take_attachment(struct client_side *side, const struct message_id *id) {
     struct attachment *attachment = NULL;
     struct client_segment *segment;
 
     pthread_mutex_lock(&side->lock);
-    segment = find_segment(side, id);
+    segment = client_segment_of(side->core, id);
     if (segment != NULL && segment->user != NULL) {
         attachment = segment->user;
         ref_take(&attachment->ref);
@@ -104,7 +94,7 @@ static void attach(struct client_side *side, const struct message_id *id, const 
     else
         status = attachment_open(&side->attacher, id, address, deadline, &attachment);
     pthread_mutex_lock(&side->lock);
-    segment = find_segment(side, id); /* it may have gone meanwhile */
+    segment = client_segment_of(side->core, id); /* it may have gone meanwhile */
     if (segment != NULL && (status != MC_OK || segment->size > attachment->size)) {
         client_unreachable(side->core, clock_now(), segment);
     } else if (segment != NULL) {
