@@ -34,6 +34,8 @@ int32_t mc_store_open(const struct mc_store_options *options, mc_store **ret_sto
     }
     if (status != MC_OK)
         return status;
+    if (taken.engine_options != NULL && (engine_options.flags & ~MC_ENGINE_CHECKSUM) != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x of the engine", engine_options.flags);
     if ((taken.flags & ~STORE_FLAGS) != 0)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken.flags);
     if (taken.engine != NULL && taken.engine_options != NULL)
