@@ -277,7 +277,8 @@ void stock_reserved(struct client *client, uint64_t now, struct sent *sent, int3
         stock_return_all(client, now, segment);
         segment_back_off(client, now, segment, timing->resend);
         client->owners_known = false;
-        client_due(client, now);
+        stock_cancel(client, now, sent); /* it may have been granted before, and the answer is late */
+        return;
     } else {
         stock_cancel(client, now, sent);
         segment_back_off(client, now, segment, status == MC_ERR_UNREACHABLE ? timing->resend : timing->retry);
