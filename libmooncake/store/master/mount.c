@@ -164,8 +164,9 @@ static int32_t take_part(struct master *master, struct call *call, const struct 
         return status;
     if (mount->size != member->size)
         return MC_ERR_PROTOCOL;
-    /* What it holds may have been removed long ago, and nobody remembers (rule 14). */
-    if (mount->holdings.length > 0 && !member->first && !master->graves) {
+    /* What it holds was given up in an earlier epoch, whose members are known; or may have been removed long ago, and
+     * nobody remembers (rule 14). */
+    if (mount->holdings.length > 0 && !member->first && (master->had_members || !master->graves)) {
         member_expel(master, call->now, member);
         return MC_ERR_EXPELLED;
     }
