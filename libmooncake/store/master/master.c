@@ -14,6 +14,7 @@
 #define TOMBSTONES_PER_STEP 1024u
 #define PINS_PER_STEP 1024u
 #define NEW_OWNERS_VERSION (UINT64_C(1) << 32)
+#define EPOCH_MAX (UINT64_C(1) << 62) /* heard of: there must be a higher one to lead with */
 
 int32_t master_new(const struct master_options *options, struct master **ret_master) {
     const struct policy_ops *policy = policy_find(options->policy == NULL ? "lru" : options->policy);
@@ -130,6 +131,8 @@ uint64_t master_higher_epoch(const struct master *master) {
 }
 
 int32_t master_heard(struct master *master, uint64_t epoch) {
+    if (epoch > EPOCH_MAX)
+        return MC_ERR_PROTOCOL;
     if (epoch > master->higher)
         master->higher = epoch;
     return epoch > master->epoch ? MC_ERR_UNAVAILABLE : MC_OK;
