@@ -351,10 +351,10 @@ int64_t mc_store_remove_all(mc_store *store, uint64_t timeout_ns, struct mc_erro
     int64_t removed = 0;
 
     do {
-        struct mc_page *page;
+        struct mc_page *page = NULL;
         int64_t count = mc_store_list(store, &cursor, 4096, timeout_ns, &page, error);
 
-        if (count != MC_OK)
+        if (count != MC_OK || page == NULL)
             return count;
         count = page->count > 0 ? remove_page(store, page, timeout_ns, error) : 0;
         mc_page_free(page);

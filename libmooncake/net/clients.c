@@ -23,13 +23,11 @@ void clients_init(struct clients *clients) {
 }
 
 void clients_destroy(struct clients *clients) {
-    for (size_t i = 0; i < CLIENTS_BUCKETS; i++)
-        while (!list_empty(&clients->buckets[i])) {
-            struct entry *entry = list_entry(clients->buckets[i].next, struct entry, node);
+    struct list *node, *after;
 
-            list_remove(&entry->node);
-            free(entry);
-        }
+    for (size_t i = 0; i < CLIENTS_BUCKETS; i++)
+        list_each (node, after, &clients->buckets[i])
+            free(list_entry(node, struct entry, node));
     pthread_mutex_destroy(&clients->lock);
 }
 

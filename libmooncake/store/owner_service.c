@@ -136,15 +136,15 @@ static void suspect(void *context, const struct message_id *client, const char *
 static void prove(struct chore *chore) {
     struct owner_service *service = list_entry(chore, struct owner_service, prove);
     struct suspects suspects = {.service = service};
+    struct list *node, *after;
 
     list_init(&suspects.list);
     pthread_mutex_lock(&service->lock);
     owner_each_client(service->core, suspect, &suspects);
     pthread_mutex_unlock(&service->lock);
-    while (!list_empty(&suspects.list)) {
-        struct suspect *one = list_entry(suspects.list.next, struct suspect, node);
+    list_each (node, after, &suspects.list) {
+        struct suspect *one = list_entry(node, struct suspect, node);
 
-        list_remove(&one->node);
         if (!atomic_load(&service->closing) &&
             engine_prove_gone(service->engine, one->address, one->client.bytes, PROOF_TIME) &&
             engine_client_count(service->engine, one->client.bytes) == 0) {

@@ -48,7 +48,7 @@ static bool removed(struct client *client, struct client_op *op, struct publicat
 void remove_answer(struct client *client, uint64_t now, struct sent *sent, int32_t status, const uint8_t *body,
                    size_t length) {
     struct message_removed answer;
-    struct message_verdict verdict;
+    struct message_verdict verdict = {0};
     struct message_stamp stamp;
 
     if (status == MC_OK)

@@ -177,7 +177,7 @@ static void answered_behind(struct client *client, uint64_t now, int32_t status)
 void publications_answer(struct client *client, uint64_t now, struct sent *sent, int32_t status, const uint8_t *body,
                          size_t length) {
     struct message_published published;
-    struct message_verdict verdict;
+    struct message_verdict verdict = {0};
     struct message_stamp stamp;
 
     if (status == MC_OK)

@@ -67,6 +67,17 @@ static struct stocked *class_take(struct client *client, struct stock_class *cla
     return slot;
 }
 
+static void class_empty(struct client *client, struct stock_class *class) {
+    struct list *node, *after;
+
+    list_each (node, after, &class->slots)
+        free(list_entry(node, struct stocked, node));
+    list_init(&class->slots);
+    client->stock_count -= class->count;
+    client->stock_bytes -= class->count * class->capacity;
+    class->count = 0;
+}
+
 bool stock_take(struct client *client, struct client_segment *segment, uint64_t capacity,
                 struct message_grant *ret_grant) {
     struct stock_class *class = stock_class_of(segment, capacity, false);
@@ -139,8 +150,7 @@ void stock_drop(struct client *client, struct client_segment *segment) {
     list_each (node, after, &segment->stock) {
         struct stock_class *class = list_entry(node, struct stock_class, node);
 
-        while (class->count > 0)
-            free(class_take(client, class));
+        class_empty(client, class);
         if (class->wanted == 0)
             class_free(class);
     }

@@ -111,29 +111,22 @@ uint64_t guest_settled(const struct guest *guest) {
 }
 
 static void guest_free(struct guest *guest) {
-    while (!list_empty(&guest->answered)) {
-        struct answer *answer = list_entry(guest->answered.next, struct answer, order);
+    struct list *node, *after;
 
-        list_remove(&answer->order);
-        free(answer);
-    }
-    while (!list_empty(&guest->unsettled)) {
-        struct unsettled *unsettled = list_entry(guest->unsettled.next, struct unsettled, node);
-
-        list_remove(&unsettled->node);
-        free(unsettled);
-    }
+    list_each (node, after, &guest->answered)
+        free(list_entry(node, struct answer, order));
+    list_each (node, after, &guest->unsettled)
+        free(list_entry(node, struct unsettled, node));
     table_clear(&guest->answers);
     free(guest);
 }
 
 /* The claims, which refer to what is unsettled, are gone by now, and nothing is parked for these guests. */
 void guest_clear(struct master *master) {
-    while (!list_empty(&master->guest_list)) {
-        struct guest *guest = list_entry(master->guest_list.next, struct guest, all);
+    struct list *node, *after;
 
-        list_remove(&guest->all);
-        guest_free(guest);
-    }
+    list_each (node, after, &master->guest_list)
+        guest_free(list_entry(node, struct guest, all));
+    list_init(&master->guest_list);
     table_clear(&master->guests);
 }

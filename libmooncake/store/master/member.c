@@ -184,12 +184,11 @@ static void free_unlisted(struct list *queue) {
 }
 
 static void clear_list(struct master *master, struct list *members) {
-    while (!list_empty(members)) {
-        struct member *member = list_entry(members->next, struct member, all);
+    struct list *node, *after;
 
-        list_remove(&member->all);
-        member_free(master, member);
-    }
+    list_each (node, after, members)
+        member_free(master, list_entry(node, struct member, all));
+    list_init(members);
 }
 
 /* All members and claims, with the whole epoch. */
