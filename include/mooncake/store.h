@@ -55,8 +55,9 @@ struct mc_store_options {
 
 MC_BEGIN_DECLS
 
-/* Opens a store and waits until its master answers: 3 s at most, then MC_ERR_UNREACHABLE. Also what mc_engine_open and
- * mc_memory_alloc answer. `options` may be NULL. */
+/* Opens a store and waits until its master answers: 3 s at most, then MC_ERR_UNREACHABLE. One that answers but doesn't
+ * serve yet (it was restarted, and waits for its owners) is given 10 s, then MC_ERR_UNAVAILABLE. Also what mc_engine_open
+ * and mc_memory_alloc answer. `options` may be NULL. */
 MC_API int32_t mc_store_open(const struct mc_store_options *options, mc_store **ret_store, struct mc_error *error);
 
 /* Ends calls in progress with MC_ERR_CLOSED, gives back what it reserved and takes its segment (with what it holds) out

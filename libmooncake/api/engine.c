@@ -156,7 +156,7 @@ int32_t mc_peer_open(mc_engine *handle, const char *address, uint64_t *ret_peer,
     status = engine_call_begin(handle, &engine, error);
     if (status != MC_OK)
         return status;
-    status = peer_open(engine, address, &peer, error);
+    status = peer_open(engine, address, engine->connect_timeout, &peer, error);
     if (status == MC_OK) {
         status = object_publish(&peer->object, ret_peer);
         if (status != MC_OK)

@@ -113,6 +113,7 @@ static int32_t attach(struct attachment *attachment, const struct attacher *atta
 int32_t attachment_open(const struct attacher *attacher, const struct message_id *segment, const char *address,
                         uint64_t deadline, struct attachment **ret_attachment) {
     struct attachment *attachment = calloc(1, sizeof(*attachment));
+    uint64_t now = clock_now();
     int32_t status = MC_OK;
 
     if (attachment == NULL)
@@ -124,7 +125,8 @@ int32_t attachment_open(const struct attacher *attacher, const struct message_id
         attachment->own_memory = owner_service_memory(attacher->own);
         ref_take(&attachment->own_memory->ref);
     } else {
-        status = peer_open(attacher->engine, address, &attachment->peer, NULL);
+        status = deadline <= now ? MC_ERR_TIMEOUT
+                                 : peer_open(attacher->engine, address, deadline - now, &attachment->peer, NULL);
         if (status == MC_OK)
             status = object_publish(&attachment->peer->object, &attachment->peer_id);
     }

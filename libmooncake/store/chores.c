@@ -51,28 +51,34 @@ int32_t chores_start(const char *name, uint32_t threads, struct chores **ret_cho
     while (chores->threads < threads && thread_start(&chores->thread[chores->threads], name, work, chores) == 0)
         chores->threads++;
     if (chores->threads < threads) {
-        chores_stop(chores);
+        chores_free(chores);
         return MC_ERR_SYSTEM;
     }
     *ret_chores = chores;
     return MC_OK;
 }
 
-struct chores *chores_stop(struct chores *chores) {
+void chores_stop(struct chores *chores) {
+    struct list *node, *after;
+
     if (chores == NULL)
-        return NULL;
+        return;
     pthread_mutex_lock(&chores->lock);
     chores->stopping = true;
     pthread_cond_broadcast(&chores->posted);
     pthread_mutex_unlock(&chores->lock);
-    for (uint32_t i = 0; i < chores->threads; i++)
-        pthread_join(chores->thread[i], NULL);
-    while (!list_empty(&chores->queue)) {
-        struct chore *chore = list_entry(chores->queue.next, struct chore, node);
-
-        list_remove(&chore->node);
-        chore->queued = false;
+    while (chores->threads > 0)
+        pthread_join(chores->thread[--chores->threads], NULL);
+    list_each (node, after, &chores->queue) {
+        list_remove(node);
+        list_entry(node, struct chore, node)->queued = false;
     }
+}
+
+struct chores *chores_free(struct chores *chores) {
+    if (chores == NULL)
+        return NULL;
+    chores_stop(chores);
     pthread_cond_destroy(&chores->posted);
     pthread_mutex_destroy(&chores->lock);
     free(chores);

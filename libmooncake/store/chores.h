@@ -28,9 +28,11 @@ static inline void chore_init(struct chore *chore, void (*run)(struct chore *cho
 /* Starts `threads` threads, whose names begin with `name`. MC_ERR_SYSTEM, MC_ERR_NO_MEMORY. */
 int32_t chores_start(const char *name, uint32_t threads, struct chores **ret_chores);
 
-/* Waits for the chore that runs, and drops those that don't yet (they are out of the queue). NULL is fine; returns
- * NULL. */
-struct chores *chores_stop(struct chores *chores);
+/* Waits for the chore that runs, and drops those that don't yet; posting does nothing from then on. NULL is fine. */
+void chores_stop(struct chores *chores);
+
+/* Stops them if need be, and frees them: nobody posts any more. NULL is fine; returns NULL. */
+struct chores *chores_free(struct chores *chores);
 
 void chores_post(struct chores *chores, struct chore *chore);
 

@@ -80,6 +80,19 @@ static struct attachment *take_attachment(struct client_side *side, const struct
     return attachment;
 }
 
+/* Becomes the one who is attaching; false if others are until `deadline`. */
+static bool begin_attaching(struct client_side *side, uint64_t deadline) {
+    bool mine;
+
+    pthread_mutex_lock(&side->lock);
+    while (side->attaching && thread_cond_wait(&side->changed, &side->lock, deadline) == 0)
+        continue;
+    mine = !side->attaching;
+    side->attaching = true;
+    pthread_mutex_unlock(&side->lock);
+    return mine;
+}
+
 /* Reaches the segment, for the first time or again. A segment keeps its attachment as long as it is known: threads use
  * it without the lock. */
 static void attach(struct client_side *side, const struct message_id *id, const char *address, uint64_t deadline) {
@@ -87,7 +100,8 @@ static void attach(struct client_side *side, const struct message_id *id, const 
     struct client_segment *segment;
     int32_t status;
 
-    pthread_mutex_lock(&side->attaching);
+    if (!begin_attaching(side, deadline))
+        return;
     attachment = take_attachment(side, id);
     if (attachment != NULL)
         status = attachment_probe(attachment, &side->attacher, id, deadline);
@@ -107,9 +121,9 @@ static void attach(struct client_side *side, const struct message_id *id, const 
         }
         client_attached(side->core, clock_now(), segment);
     }
+    side->attaching = false;
     pthread_cond_broadcast(&side->changed);
     pthread_mutex_unlock(&side->lock);
-    pthread_mutex_unlock(&side->attaching);
     if (attachment != NULL)
         ref_drop(&attachment->ref);
     chores_post(side->chores, &side->touch);
@@ -422,7 +436,6 @@ int32_t client_side_open(struct client_side *side, const struct client_side_opti
     if (status != MC_OK)
         return status;
     pthread_mutex_init(&side->lock, NULL);
-    pthread_mutex_init(&side->attaching, NULL);
     thread_cond_init(&side->changed);
     list_init(&side->dropped);
     tender_start(&side->tender, options->engine, &tender_ops, side);
@@ -485,6 +498,5 @@ void client_side_close(struct client_side *side) {
     pthread_mutex_unlock(&side->lock);
     drop_all(side);
     pthread_cond_destroy(&side->changed);
-    pthread_mutex_destroy(&side->attaching);
     pthread_mutex_destroy(&side->lock);
 }

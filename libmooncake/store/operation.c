@@ -267,14 +267,16 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
 int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t timeout, struct items *ret_keys,
                        struct mc_error *error) {
     struct client_op op = {0};
+    bool closed;
     int32_t status;
 
     client_side_begin(&store->client, &op, CLIENT_LIST, NULL, 0, NULL, clock_after(clock_now(), timeout));
     op.cursor = *cursor;
     op.limit = limit;
     (void)client_side_run(&store->client, &op);
+    closed = op.unfinished > 0;
     client_side_end(&store->client, &op);
-    status = op.status == MC_ERR_PENDING ? MC_ERR_CLOSED : op.status;
+    status = closed ? MC_ERR_CLOSED : op.status;
     if (status != MC_OK) {
         items_clear(&op.listed);
         return status_set(error, status, 0, "%s", status_text(status));

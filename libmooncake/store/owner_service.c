@@ -370,11 +370,17 @@ void owner_service_leave(struct owner_service *service, uint64_t deadline) {
     outbox_clear(&out);
 }
 
+void owner_service_stop(struct owner_service *service) {
+    if (service == NULL)
+        return;
+    atomic_store(&service->closing, true);
+    engine_watch_clients(service->engine, NULL, NULL);
+}
+
 struct owner_service *owner_service_close(struct owner_service *service) {
     if (service == NULL)
         return NULL;
-    atomic_store(&service->closing, true);
-    engine_watch_clients(service->engine, NULL, NULL);
+    owner_service_stop(service);
     engine_run(service->engine, remove_services, service);
     tender_stop(&service->tender);
     owner_free(service->core);

@@ -43,6 +43,9 @@ int32_t owner_service_open(const struct owner_service_options *options, struct o
 /* Tells the master that the segment goes away, waiting at most until `deadline` for its answer. */
 void owner_service_leave(struct owner_service *service, uint64_t deadline);
 
+/* Proves nothing any more: to be called before the chores are stopped. NULL is fine. */
+void owner_service_stop(struct owner_service *service);
+
 /* The master link is broken, and the chores are stopped. Not on the loop's thread. NULL is fine; returns NULL. */
 struct owner_service *owner_service_close(struct owner_service *service);
 

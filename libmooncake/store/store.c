@@ -89,6 +89,28 @@ static int32_t open_engine(struct store *store, const struct mc_store_options *o
     return status;
 }
 
+/* Is it a master that answers there? One that doesn't serve yet is. */
+static int32_t ask_master(struct store *store, const char *address, uint64_t deadline, struct mc_error *error) {
+    struct message_beat beat = {0};
+    struct letter *request, *answer = NULL;
+    struct outbox out;
+    int32_t status = MC_ERR_NO_MEMORY;
+
+    memcpy(beat.client.bytes, store->engine->engine->identity.incarnation, sizeof(beat.client.bytes));
+    outbox_init(&out);
+    request = outbox_beat(&out, 0, &beat);
+    if (request != NULL)
+        status = master_link_call(store->link, request, deadline, &answer);
+    outbox_clear(&out);
+    free(answer);
+    if (status == MC_OK || status == MC_ERR_UNAVAILABLE)
+        return MC_OK;
+    if (status == MC_ERR_NOT_SUPPORTED)
+        return status_set(error, MC_ERR_UNREACHABLE, 0, "%s is an engine, but not a store's master", address);
+    return status_set(error, status == MC_ERR_TIMEOUT ? MC_ERR_UNREACHABLE : status, 0, "%s: %s", address,
+                      status_text(status));
+}
+
 static int32_t open_master(struct store *store, const char *address, uint64_t deadline, struct mc_error *error) {
     const struct master_service_options options = {
         .engine = store->engine->engine,
@@ -97,8 +119,10 @@ static int32_t open_master(struct store *store, const char *address, uint64_t de
     };
     int32_t status;
 
-    if (address != NULL)
-        return master_link_open(store->engine->engine, store->chores, address, deadline, &store->link, error);
+    if (address != NULL) {
+        status = master_link_open(store->engine->engine, store->chores, address, deadline, &store->link, error);
+        return status != MC_OK ? status : ask_master(store, address, deadline, error);
+    }
     status = master_service_open(&options, &store->master, error);
     if (status == MC_OK && master_link_inside(store->master, &store->link) != MC_OK)
         status = status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
@@ -211,13 +235,15 @@ int32_t store_open(const struct mc_store_options *options, struct engine *given,
 static void take_down(struct store *store) {
     if (store->link != NULL)
         master_link_break(store->link);
-    store->workers = chores_stop(store->workers);
-    store->chores = chores_stop(store->chores);
+    store->workers = chores_free(store->workers);
+    owner_service_stop(store->owner);
+    chores_stop(store->chores);
     if (store->has_client)
         client_side_close(&store->client);
     store->has_client = false;
     store->owner = owner_service_close(store->owner);
     store->link = master_link_close(store->link);
+    store->chores = chores_free(store->chores);
     store->master = master_service_close(store->master);
     if (store->engine != NULL)
         ref_drop(&store->engine->ref);

@@ -57,11 +57,12 @@ static int32_t connect_links(struct peer *peer) {
     return MC_OK;
 }
 
-int32_t peer_open(struct engine *engine, const char *address, struct peer **ret_peer, struct mc_error *error) {
+int32_t peer_open(struct engine *engine, const char *address, uint64_t timeout, struct peer **ret_peer,
+                  struct mc_error *error) {
     const struct channel_options options = {
         .loop = engine->loop,
         .self = &engine->identity,
-        .connect_timeout = engine->connect_timeout,
+        .connect_timeout = timeout,
         .lanes = engine->lanes,
     };
     struct peer *peer = calloc(1, sizeof(*peer));

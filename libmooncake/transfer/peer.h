@@ -30,8 +30,9 @@ struct peer {
     struct peer_link links[ENGINE_TRANSPORTS]; /* cheapest first */
 };
 
-/* Connects. Within an engine call. */
-int32_t peer_open(struct engine *engine, const char *address, struct peer **ret_peer, struct mc_error *error);
+/* Connects, for at most `timeout` ns, and some more for the way into a peer on the same host. Within an engine call. */
+int32_t peer_open(struct engine *engine, const char *address, uint64_t timeout, struct peer **ret_peer,
+                  struct mc_error *error);
 
 /* Ends links and channel; for the engine's close, when no call is in progress. */
 void peer_shutdown(struct peer *peer);

@@ -131,7 +131,7 @@ uint64_t master_higher_epoch(const struct master *master) {
 }
 
 int32_t master_heard(struct master *master, uint64_t epoch) {
-    if (epoch > EPOCH_MAX)
+    if (epoch > master->epoch && epoch >= EPOCH_MAX)
         return MC_ERR_PROTOCOL;
     if (epoch > master->higher)
         master->higher = epoch;

@@ -160,7 +160,7 @@ static void mapped_memory_outlives_its_process_its_peer_and_both_engines(void **
     uint8_t *bytes;
 
     (void)state;
-    assert_int_equal(peer_open(station.engine, process.card.address, &peer, NULL), MC_OK);
+    assert_int_equal(peer_open(station.engine, process.card.address, CLOCK_SECOND, &peer, NULL), MC_OK);
     assert_int_equal(peer_map(peer, process.card.memory + 4096, SIZE - 4096, ALL, &memory, &hold), MC_OK);
     bytes = memory;
     assert_int_equal(bytes[0], 0x5a);
@@ -183,7 +183,7 @@ static void what_is_written_through_a_mapping_is_the_peers_own(void **state) {
     void *memory;
 
     (void)state;
-    assert_int_equal(peer_open(guest.engine, host.address, &peer, NULL), MC_OK);
+    assert_int_equal(peer_open(guest.engine, host.address, CLOCK_SECOND, &peer, NULL), MC_OK);
     assert_int_equal(peer_map(peer, (uint64_t)(uintptr_t)host.memory + 64, 64, ALL, &memory, &hold), MC_OK);
     assert_ptr_not_equal(memory, host.memory + 64);
     memcpy(memory, "through", 8);
@@ -203,7 +203,7 @@ static void an_engine_maps_its_own_memory_as_it_is(void **state) {
     void *memory;
 
     (void)state;
-    assert_int_equal(peer_open(station.engine, station.address, &peer, NULL), MC_OK);
+    assert_int_equal(peer_open(station.engine, station.address, CLOCK_SECOND, &peer, NULL), MC_OK);
     assert_int_equal(peer_map(peer, (uint64_t)(uintptr_t)station.memory + 8, 8, ALL, &memory, &hold), MC_OK);
     assert_ptr_equal(memory, station.memory + 8);
     ref_drop(&peer->object.ref);
@@ -231,7 +231,7 @@ static void only_registered_ranges_with_their_rights_are_mapped_and_by_no_networ
         struct peer *peer;
         void *memory;
 
-        assert_int_equal(peer_open(stations[i].engine, host.address, &peer, NULL), MC_OK);
+        assert_int_equal(peer_open(stations[i].engine, host.address, CLOCK_SECOND, &peer, NULL), MC_OK);
         assert_not_mapped(peer, base, 8, ALL);
         assert_not_mapped(peer, base + SIZE - 8, 16, MC_REMOTE_READ);
         assert_not_mapped(peer, base - 8, 16, MC_REMOTE_READ);
@@ -502,7 +502,7 @@ static void a_client_is_lost_once_when_its_connections_of_all_kinds_have_ended(v
     engine_watch_clients(owner.engine, lost, &watch);
     for (int round = 1; round <= 20; round++) {
         assert_int_equal(engine_client_count(owner.engine, who), 0);
-        assert_int_equal(peer_open(client.engine, owner.address, &peer, NULL), MC_OK);
+        assert_int_equal(peer_open(client.engine, owner.address, CLOCK_SECOND, &peer, NULL), MC_OK);
         assert_int_equal(engine_client_count(owner.engine, who), 2); /* a lane, and a guest */
         channel_break(peer->channel, MC_ERR_CONNECTION_LOST);
         assert_int_equal(gate_count(&watch.lost), round - 1);
@@ -511,7 +511,7 @@ static void a_client_is_lost_once_when_its_connections_of_all_kinds_have_ended(v
         assert_int_equal(gate_count(&watch.lost), round);
         assert_memory_equal(watch.last, who, 16);
     }
-    assert_int_equal(peer_open(client.engine, owner.address, &peer, NULL), MC_OK);
+    assert_int_equal(peer_open(client.engine, owner.address, CLOCK_SECOND, &peer, NULL), MC_OK);
     engine_watch_clients(owner.engine, NULL, NULL);
     ref_drop(&peer->object.ref);
     while (engine_client_count(owner.engine, who) > 0)
@@ -519,7 +519,7 @@ static void a_client_is_lost_once_when_its_connections_of_all_kinds_have_ended(v
     assert_int_equal(gate_count(&watch.lost), 20);
     /* Nor does an engine that closes tell. */
     engine_watch_clients(owner.engine, lost, &watch);
-    assert_int_equal(peer_open(client.engine, owner.address, &peer, NULL), MC_OK);
+    assert_int_equal(peer_open(client.engine, owner.address, CLOCK_SECOND, &peer, NULL), MC_OK);
     close_station(&owner);
     assert_int_equal(gate_count(&watch.lost), 20);
     ref_drop(&peer->object.ref);
