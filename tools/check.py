@@ -207,6 +207,16 @@ def pytest(suite: str, *paths: str) -> Result:
     return parse_junit(junit, suite, status, output)
 
 
+def fault() -> Result:
+    """Its files at the same time: most of their seconds are waits for leases and times to live."""
+    result = Result()
+    files = sorted((ROOT / "tests" / "fault").glob("test_*.py"))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for one in pool.map(lambda file: pytest(f"fault-{file.stem}", str(file.relative_to(ROOT))), files):
+            result.add(one)
+    return result
+
+
 def build() -> Result:
     return one_test("make build", *Log("build").run("make", "build"))
 
@@ -259,6 +269,7 @@ SUITES: dict[str, Callable[[], Result]] = {
     "abi": lambda: pytest("abi", "tests/abi", "tests/layering"),
     "python": lambda: pytest("python", "python/tests"),
     "integration": lambda: pytest("integration", "tests/integration"),
+    "fault": fault,
     "bench": lambda: pytest("bench", "tests/bench"),
     "examples": lambda: pytest("examples", "tests/examples"),
     "ruff": ruff,

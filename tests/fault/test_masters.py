@@ -54,7 +54,7 @@ def test_writes_meanwhile_are_done_or_refused_and_reads_are_right(cluster: Clust
     for _ in range(2):
         cluster.actor(8 * MB)
     fill(cluster)
-    writer, reader = cluster.actor(patience=2), cluster.actor(patience=2)
+    writer, reader = cluster.actor(patience=1), cluster.actor(patience=1)
     outcomes: dict[int, int] = {}
     assert cluster.master is not None
     for number in range(30):

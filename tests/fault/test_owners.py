@@ -61,3 +61,28 @@ def test_a_stopped_owner_is_expelled_and_serves_again_under_a_new_segment_when_i
     writer.ask("close")
     reader.ask("close")
     cluster.space_comes_back([owner])
+
+
+def test_while_one_owner_is_stopped_puts_go_to_another(cluster: Cluster) -> None:
+    cluster.start_master()
+    owners = [cluster.actor(16 * MB), cluster.actor(16 * MB)]
+    writer = cluster.actor(patience=20)
+    for number in range(20):
+        assert writer.status("put", f"old-{number}", number, 100_000) == 0
+    owners[0].stop()
+    began = time.monotonic()
+    for number in range(40):
+        assert writer.status("put", f"new-{number}", number, 100_000 + 3000 * number) == 0
+    assert time.monotonic() - began < 10
+
+
+def test_a_get_from_a_stopped_owner_ends_when_that_is_expelled(cluster: Cluster) -> None:
+    """Also where the reader has never reached that owner."""
+    cluster.start_master()
+    owner = cluster.actor(4 * MB)
+    writer, reader = cluster.actor(), cluster.actor(patience=20)
+    assert writer.status("put", "key", 1, 1000) == 0
+    owner.stop()
+    began = time.monotonic()
+    assert reader.version("key") == NOT_FOUND
+    assert time.monotonic() - began < 10
