@@ -16,7 +16,7 @@
  * All calls take any thread; each waits at most `timeout_ns` (0: the store's own, MC_STORE_TIMEOUT_MS). Each call has a
  * batch form that costs the round trips of a single one. Batch calls return MC_OK when all items succeeded, else the
  * status of the first item that didn't, with each item's own in the array; items don't depend on each other. Keys and
- * values are read before the call returns and not kept.
+ * values are read before the call returns and not kept, but for asynchronous calls.
  */
 #ifndef MOONCAKE_STORE_H
 #define MOONCAKE_STORE_H
@@ -92,8 +92,8 @@ struct mc_put_options {
     uint64_t timeout_ns; /* bounds the wait for space, too; 0: that is MC_STORE_SPACE_TIMEOUT_MS, default 3 s */
 };
 
-#define MC_PUT_SOFT_PIN 1u /* evicted only when nothing else is left */
-#define MC_PUT_HARD_PIN 2u /* never evicted */
+#define MC_PUT_SOFT_PIN 1u /* evicted last, for as long as the master says (30 minutes in mooncake_master) */
+#define MC_PUT_HARD_PIN 2u /* never evicted; not together with the soft pin */
 
 /* Puts a value. MC_ERR_ALREADY_EXISTS: the key is there, and nothing was changed. MC_ERR_NO_SPACE: no space came free in
  * time. MC_ERR_INDETERMINATE: the time ran out before the master's answer. MC_ERR_TOO_LARGE, MC_ERR_INVALID_KEY,
@@ -213,10 +213,10 @@ struct mc_store_operation {
     int64_t *found;                   /* GET, VIEW, SIZE: lengths or statuses */
     uint64_t *views;                  /* VIEW */
     const void **data;                /* VIEW */
-    uint64_t timeout_ns;
+    uint64_t timeout_ns;              /* put->timeout_ns must be 0 */
 };
 
-/* Begins the operation on a thread of the store and returns. Its completion appears in `queue`, with the operation's
+/* Begins the operation on one of two threads of the store and returns; its time-out runs from here. Its completion appears in `queue`, with the operation's
  * id as `batch` and what the batch call would have returned as `status`. MC_ERR_TOO_MANY beyond 65536 waiting. */
 MC_API int32_t mc_store_submit(mc_store *store, const struct mc_store_operation *operation, mc_queue *queue,
                                uint64_t user_data, uint64_t *ret_operation, struct mc_error *error);

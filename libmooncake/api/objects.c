@@ -24,6 +24,8 @@ static int32_t check_put(struct mc_put_options *taken, const struct mc_put_optio
         return status;
     if ((taken->flags & ~PUT_FLAGS) != 0)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken->flags);
+    if ((taken->flags & MC_PUT_SOFT_PIN) != 0 && (taken->flags & MC_PUT_HARD_PIN) != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a pin is soft or hard");
     if (taken->replicas > MC_REPLICAS_MAX)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%u replicas are more than %u", taken->replicas,
                           MC_REPLICAS_MAX);
@@ -86,14 +88,22 @@ static int32_t prepare(struct operation *operation, const struct mc_put_options 
         status = check_columns(operation, error);
     if (status == MC_OK)
         status = check_results(operation, error);
-    if (operation->timeout == 0)
-        operation->timeout = operation->put.timeout_ns;
     return status;
+}
+
+static uint64_t deadline_of(const struct store *store, uint64_t timeout) {
+    return clock_after(clock_now(), timeout > 0 ? timeout : store->timeout);
+}
+
+/* A time-out of its own bounds a put's wait for space, too. */
+static void set_deadlines(struct operation *operation, const struct store *store, uint64_t timeout) {
+    operation->deadline = deadline_of(store, timeout);
+    operation->space_deadline = timeout > 0 ? operation->deadline : clock_after(clock_now(), store->space_timeout);
 }
 
 /* Checks the operation and runs it to its end. */
 static int32_t run(mc_store *handle, struct operation *operation, const struct mc_put_options *put,
-                   const struct mc_keys *keys, struct mc_error *error) {
+                   const struct mc_keys *keys, uint64_t timeout, struct mc_error *error) {
     struct store *store;
     uint32_t failed;
     int32_t status = prepare(operation, put, keys, error);
@@ -103,8 +113,7 @@ static int32_t run(mc_store *handle, struct operation *operation, const struct m
     status = store_call_begin(handle, &store, error);
     if (status != MC_OK)
         return status;
-    if (operation->timeout == 0)
-        operation->timeout = store->timeout;
+    set_deadlines(operation, store, operation->kind == MC_STORE_PUT ? operation->put.timeout_ns : timeout);
     status = operation_run(store, operation, &failed, error);
     store_call_end(store);
     return status;
@@ -117,45 +126,44 @@ int32_t mc_store_put_batch(mc_store *store, const struct mc_keys *keys, const vo
                            struct mc_error *error) {
     struct operation operation = {.kind = MC_STORE_PUT, .values = values, .lengths = lengths, .statuses = ret_statuses};
 
-    return run(store, &operation, options, keys, error);
+    return run(store, &operation, options, keys, 0, error);
 }
 
 int32_t mc_store_get_batch(mc_store *store, const struct mc_keys *keys, void *const *buffers,
                            const uint64_t *capacities, uint64_t timeout_ns, int64_t *ret_lengths,
                            struct mc_error *error) {
     struct operation operation = {
-        .kind = MC_STORE_GET, .buffers = buffers, .lengths = capacities, .timeout = timeout_ns, .found = ret_lengths};
+        .kind = MC_STORE_GET, .buffers = buffers, .lengths = capacities, .found = ret_lengths};
 
-    return run(store, &operation, NULL, keys, error);
+    return run(store, &operation, NULL, keys, timeout_ns, error);
 }
 
 int32_t mc_store_view_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, uint64_t *ret_views,
                             const void **ret_data, int64_t *ret_lengths, struct mc_error *error) {
-    struct operation operation = {
-        .kind = MC_STORE_VIEW, .timeout = timeout_ns, .found = ret_lengths, .views = ret_views, .data = ret_data};
+    struct operation operation = {.kind = MC_STORE_VIEW, .found = ret_lengths, .views = ret_views, .data = ret_data};
 
-    return run(store, &operation, NULL, keys, error);
+    return run(store, &operation, NULL, keys, timeout_ns, error);
 }
 
 int32_t mc_store_size_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, int64_t *ret_lengths,
                             struct mc_error *error) {
-    struct operation operation = {.kind = MC_STORE_SIZE, .timeout = timeout_ns, .found = ret_lengths};
+    struct operation operation = {.kind = MC_STORE_SIZE, .found = ret_lengths};
 
-    return run(store, &operation, NULL, keys, error);
+    return run(store, &operation, NULL, keys, timeout_ns, error);
 }
 
 int32_t mc_store_exists_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, int32_t *ret_found,
                               struct mc_error *error) {
-    struct operation operation = {.kind = MC_STORE_EXISTS, .timeout = timeout_ns, .statuses = ret_found};
+    struct operation operation = {.kind = MC_STORE_EXISTS, .statuses = ret_found};
 
-    return run(store, &operation, NULL, keys, error);
+    return run(store, &operation, NULL, keys, timeout_ns, error);
 }
 
 int32_t mc_store_remove_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, int32_t *ret_statuses,
                               struct mc_error *error) {
-    struct operation operation = {.kind = MC_STORE_REMOVE, .timeout = timeout_ns, .statuses = ret_statuses};
+    struct operation operation = {.kind = MC_STORE_REMOVE, .statuses = ret_statuses};
 
-    return run(store, &operation, NULL, keys, error);
+    return run(store, &operation, NULL, keys, timeout_ns, error);
 }
 
 /* ---- One object: a batch of one ---- */
@@ -183,6 +191,8 @@ static int32_t put_one(mc_store *store, const void *key, size_t key_length, cons
     if (!one_key(key, key_length, &storage, &keys, &status, error))
         return status;
     status = check_put(&taken, options, error);
+    if (status == MC_OK && (taken.flags & MC_PUT_UPSERT) != 0)
+        status = status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "MC_PUT_UPSERT is for batches: call mc_store_upsert");
     if (status != MC_OK)
         return status;
     if (upsert)
@@ -310,7 +320,7 @@ int32_t mc_store_list(mc_store *handle, uint64_t *cursor, uint32_t limit, uint64
     if (status != MC_OK)
         return status;
     next = *cursor;
-    status = operation_list(store, &next, limit, timeout_ns > 0 ? timeout_ns : store->timeout, &keys, error);
+    status = operation_list(store, &next, limit, deadline_of(store, timeout_ns), &keys, error);
     store_call_end(store);
     if (status != MC_OK)
         return status;
@@ -327,41 +337,15 @@ void mc_page_free(struct mc_page *page) {
     free(page);
 }
 
-/* Removes the page's keys; how many were there, or a status. */
-static int64_t remove_page(mc_store *store, const struct mc_page *page, uint64_t timeout_ns, struct mc_error *error) {
-    const struct mc_keys keys = {.bytes = page->bytes, .lengths = page->lengths, .count = page->count};
-    int32_t *statuses = calloc(page->count, sizeof(*statuses));
-    int64_t removed = 0;
+int64_t mc_store_remove_all(mc_store *handle, uint64_t timeout_ns, struct mc_error *error) {
+    struct store *store;
+    int64_t removed;
+    int32_t status = store_call_begin(handle, &store, error);
 
-    if (statuses == NULL)
-        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
-    (void)mc_store_remove_batch(store, &keys, timeout_ns, statuses, error);
-    for (size_t i = 0; i < page->count && removed >= 0; i++) {
-        if (statuses[i] == MC_OK)
-            removed++;
-        else if (statuses[i] != MC_ERR_NOT_FOUND) /* which another has removed meanwhile */
-            removed = statuses[i];
-    }
-    free(statuses);
-    return removed;
-}
-
-int64_t mc_store_remove_all(mc_store *store, uint64_t timeout_ns, struct mc_error *error) {
-    uint64_t cursor = 0;
-    int64_t removed = 0;
-
-    do {
-        struct mc_page *page = NULL;
-        int64_t count = mc_store_list(store, &cursor, 4096, timeout_ns, &page, error);
-
-        if (count != MC_OK || page == NULL)
-            return count;
-        count = page->count > 0 ? remove_page(store, page, timeout_ns, error) : 0;
-        mc_page_free(page);
-        if (count < 0)
-            return count;
-        removed += count;
-    } while (cursor != 0);
+    if (status != MC_OK)
+        return status;
+    removed = operation_remove_all(store, deadline_of(store, timeout_ns), error);
+    store_call_end(store);
     return removed;
 }
 
@@ -387,13 +371,14 @@ int32_t mc_store_submit(mc_store *handle, const struct mc_store_operation *given
         .values = taken.kind == MC_STORE_PUT ? taken.values : NULL,
         .buffers = taken.kind == MC_STORE_GET ? taken.buffers : NULL,
         .lengths = taken.kind == MC_STORE_PUT || taken.kind == MC_STORE_GET ? taken.lengths : NULL,
-        .timeout = taken.timeout_ns,
         .statuses = taken.statuses,
         .found = taken.found,
         .views = taken.views,
         .data = taken.data,
     };
     status = prepare(&operation, taken.put, &taken.keys, error);
+    if (status == MC_OK && operation.put.timeout_ns != 0)
+        status = status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "the time-out is the operation's, not its put options'");
     if (status != MC_OK)
         return status;
     status = queue_call_begin(queue_handle, &queue);
@@ -401,8 +386,7 @@ int32_t mc_store_submit(mc_store *handle, const struct mc_store_operation *given
         return status_set(error, status, 0, "queue handle: %s", status_text(status));
     status = store_call_begin(handle, &store, error);
     if (status == MC_OK) {
-        if (operation.timeout == 0)
-            operation.timeout = store->timeout;
+        set_deadlines(&operation, store, taken.timeout_ns);
         status = submit_operation(store, &operation, queue, user_data, ret_operation, error);
         store_call_end(store);
     }

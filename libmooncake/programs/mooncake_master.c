@@ -124,8 +124,7 @@ static void serve(struct master_service *service, const char *address) {
     bool ended = false;
 
     if (!master_service_serves(service))
-        fprintf(stderr, "%s: waits up to 3 s for owners of its former life (--state_file tells it whom to expect)\n",
-                PROGRAM);
+        fprintf(stderr, "%s: serves in 3 s at most; first, owners that knew it before may come back\n", PROGRAM);
     while (!ended && !master_service_serves(service))
         ended = signals_wait(LOOK_AGAIN);
     if (!ended) {

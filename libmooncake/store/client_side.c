@@ -175,6 +175,16 @@ static bool is_master(const struct message_id *to) {
     return message_id_equal(to, &none);
 }
 
+/* What the fate of a letter tells of the master's health. With the lock held. */
+static void note_heard(struct client_side *side, const struct letter *letter, int32_t status) {
+    if (!is_master(&letter->to))
+        return;
+    if (status == MC_OK)
+        side->heard = clock_now();
+    else if (status == MC_ERR_UNREACHABLE || status == MC_ERR_CONNECTION_LOST || status == MC_ERR_STALE_PEER)
+        side->heard = 0;
+}
+
 /* The letters of one stage that go to other processes, all on their way at once. */
 struct parcel {
     struct errand errand;
@@ -199,6 +209,7 @@ static void give_answer(struct client_side *side, struct client_op *op, const st
     if (status == MC_ERR_TIMEOUT && !is_master(&letter->to))
         status = MC_ERR_UNREACHABLE;
     pthread_mutex_lock(&side->lock);
+    note_heard(side, letter, status);
     client_answer(side->core, clock_now(), op, letter->tag, status, (uint16_t)(letter->type + 1),
                   answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
     pthread_mutex_unlock(&side->lock);
@@ -390,20 +401,13 @@ static void send_errand(void *context, struct errand *errand) {
     ref_drop(&attachment->ref);
 }
 
-static bool is_path_lost(int32_t status) {
-    return status == MC_ERR_UNREACHABLE || status == MC_ERR_CONNECTION_LOST || status == MC_ERR_STALE_PEER;
-}
-
 static void answered(void *context, uint64_t now, struct errand *errand) {
     struct client_side *side = context;
     const struct letter *answer = errand->answer;
 
     end_errand(side, errand);
     pthread_mutex_lock(&side->lock);
-    if (is_master(&errand->request->to) && errand->status == MC_OK)
-        side->heard = now;
-    else if (is_master(&errand->request->to) && is_path_lost(errand->status))
-        side->heard = 0;
+    note_heard(side, errand->request, errand->status);
     client_answer(side->core, now, NULL, errand->request->tag, errand->status, (uint16_t)(errand->request->type + 1),
                   answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
     pthread_cond_broadcast(&side->changed);

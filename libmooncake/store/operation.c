@@ -15,6 +15,7 @@
 #include "store/copy.h"
 
 #define FEW 8u                        /* items that need no memory of the heap */
+#define PAGE_KEYS 4096u               /* removed at a time */
 #define WRITE_TIME (3 * CLOCK_SECOND) /* that an owner may take for all writes of a stage … */
 #define WRITE_TIME_A_BYTE 100u        /* … and this for each byte, ns */
 
@@ -199,13 +200,15 @@ static enum client_kind kind_of(uint32_t kind) {
     }
 }
 
-static struct client_put_options put_options(const struct store *store, const struct mc_put_options *put) {
+static struct client_put_options put_options(const struct operation *operation) {
+    const struct mc_put_options *put = &operation->put;
+
     return (struct client_put_options){
         .flags = ((put->flags & MC_PUT_UPSERT) != 0 ? PUBLISH_UPSERT : 0) |
                  ((put->flags & MC_PUT_SOFT_PIN) != 0 ? PUBLISH_SOFT_PIN : 0) |
                  ((put->flags & MC_PUT_HARD_PIN) != 0 ? PUBLISH_HARD_PIN : 0),
         .replicas = put->replicas > 0 ? put->replicas : 1,
-        .space_deadline = put->timeout_ns > 0 ? 0 : clock_after(clock_now(), store->space_timeout),
+        .space_deadline = operation->space_deadline,
         .preferred = put->preferred,
         .preferred_count = put->preferred_count,
     };
@@ -217,6 +220,22 @@ static bool is_passing(int32_t status) {
            status == MC_ERR_GONE || status_retryable(status);
 }
 
+static const char *why_no_space(struct store *store, const struct client_item *item) {
+    struct client_segment *segment = NULL;
+    uint64_t largest = 0;
+
+    pthread_mutex_lock(&store->client.lock);
+    while ((segment = client_segments(store->client.core, segment)) != NULL)
+        if (segment->size > largest)
+            largest = segment->size;
+    pthread_mutex_unlock(&store->client.lock);
+    if (largest == 0)
+        return "the pool has no memory: no owner has joined it";
+    if (item->length >= largest)
+        return "the value is larger than any segment of the pool";
+    return "no space came free in the pool in time";
+}
+
 /* The words for the first item that failed. */
 static int32_t explain(const struct run *run, size_t index, int32_t status, uint32_t failed, struct mc_error *error) {
     const struct client_item *item = &run->items[index];
@@ -224,6 +243,8 @@ static int32_t explain(const struct run *run, size_t index, int32_t status, uint
     if (status == MC_ERR_BUFFER_TOO_SMALL)
         return status_set(error, status, 0, "item %zu: the value has %" PRIu64 " bytes, the buffer %" PRIu64, index,
                           item->found, item->length);
+    if (status == MC_ERR_NO_SPACE)
+        return status_set(error, status, 0, "item %zu: %s", index, why_no_space(run->store, item));
     if (run->operation->keys.count == 1)
         return status_set(error, status, 0, "%s", status_text(status));
     return status_set(error, status, 0, "item %zu (and %u more): %s", index, failed - 1, status_text(status));
@@ -232,7 +253,7 @@ static int32_t explain(const struct run *run, size_t index, int32_t status, uint
 int32_t operation_run(struct store *store, const struct operation *operation, uint32_t *ret_failed,
                       struct mc_error *error) {
     struct run run = {.store = store, .operation = operation};
-    const struct client_put_options put = put_options(store, &operation->put);
+    const struct client_put_options put = put_options(operation);
     int32_t first = MC_OK;
     size_t first_index = 0;
     bool closed;
@@ -243,7 +264,7 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
         return status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %zu items", operation->keys.count);
     }
     client_side_begin(&store->client, &run.op, kind_of(operation->kind), run.items, operation->keys.count, &put,
-                      clock_after(clock_now(), operation->timeout));
+                      operation->deadline);
     drive(&run);
     closed = run.op.unfinished > 0;
     client_side_end(&store->client, &run.op);
@@ -264,13 +285,13 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
     return first;
 }
 
-int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t timeout, struct items *ret_keys,
+int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t deadline, struct items *ret_keys,
                        struct mc_error *error) {
     struct client_op op = {0};
     bool closed;
     int32_t status;
 
-    client_side_begin(&store->client, &op, CLIENT_LIST, NULL, 0, NULL, clock_after(clock_now(), timeout));
+    client_side_begin(&store->client, &op, CLIENT_LIST, NULL, 0, NULL, deadline);
     op.cursor = *cursor;
     op.limit = limit;
     (void)client_side_run(&store->client, &op);
@@ -284,4 +305,47 @@ int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, ui
     *cursor = op.cursor;
     *ret_keys = op.listed;
     return MC_OK;
+}
+
+/* Removes the keys of one page. */
+static int64_t remove_page(struct store *store, const struct items *page, uint64_t deadline, struct mc_error *error) {
+    struct client_item *items = calloc(page->count, sizeof(*items));
+    struct message_bytes list = items_bytes(page), key;
+    struct client_op op = {0};
+    int64_t removed = 0;
+
+    if (items == NULL)
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    for (size_t i = 0; items_next(&list, &key) == 1; i++)
+        items[i] = (struct client_item){.key = key.data, .key_length = key.length};
+    client_side_begin(&store->client, &op, CLIENT_REMOVE, items, page->count, NULL, deadline);
+    (void)client_side_run(&store->client, &op);
+    client_side_end(&store->client, &op);
+    for (size_t i = 0; i < page->count && removed >= 0; i++) {
+        if (items[i].status == MC_OK)
+            removed++;
+        else if (items[i].status != MC_ERR_NOT_FOUND) /* which another has removed meanwhile */
+            removed = status_set(error, items[i].status, 0, "%s", status_text(items[i].status));
+    }
+    free(items);
+    return removed;
+}
+
+int64_t operation_remove_all(struct store *store, uint64_t deadline, struct mc_error *error) {
+    uint64_t cursor = 0;
+    int64_t removed = 0;
+
+    do {
+        struct items page;
+        int64_t count = operation_list(store, &cursor, PAGE_KEYS, deadline, &page, error);
+
+        if (count != MC_OK)
+            return count;
+        count = page.count > 0 ? remove_page(store, &page, deadline, error) : 0;
+        items_clear(&page);
+        if (count < 0)
+            return count;
+        removed += count;
+    } while (cursor != 0);
+    return removed;
 }

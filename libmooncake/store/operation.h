@@ -16,8 +16,9 @@ struct operation {
     const void *const *values;
     void *const *buffers;
     const uint64_t *lengths;
-    struct mc_put_options put; /* complete */
-    uint64_t timeout;          /* ns, not 0 */
+    struct mc_put_options put; /* complete, but for its timeout_ns, which doesn't count */
+    uint64_t deadline;
+    uint64_t space_deadline; /* of a put's wait for space */
     /* Results, those that the kind has. */
     int32_t *statuses;
     int64_t *found;
@@ -31,7 +32,10 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
                       struct mc_error *error);
 
 /* One page of keys; the list is the caller's to clear. */
-int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t timeout, struct items *ret_keys,
+int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t deadline, struct items *ret_keys,
                        struct mc_error *error);
+
+/* Removes every key that there is at the time; how many, or a negative status. */
+int64_t operation_remove_all(struct store *store, uint64_t deadline, struct mc_error *error);
 
 #endif

@@ -44,34 +44,36 @@ static void destroy(struct ref *ref) {
     free(submitted);
 }
 
-static void complete(struct submitted *submitted, int32_t status, uint32_t failed) {
-    struct store *store = submitted->store;
-
-    submitted->completion.completion.status = status;
-    submitted->completion.completion.failed = failed;
+/* Counts one less. */
+static void count_out(struct store *store) {
     pthread_mutex_lock(&store->lock);
     store->submitted--;
     pthread_mutex_unlock(&store->lock);
-    pthread_mutex_lock(&submitted->lock);
-    queue_push(submitted->queue, &submitted->completion);
-    submitted->done = true;
-    pthread_mutex_unlock(&submitted->lock);
-    ref_drop(&submitted->object.ref);
     store_leave(store);
 }
 
 static void work(struct chore *chore) {
     struct submitted *submitted = list_entry(chore, struct submitted, chore);
-    uint32_t failed = 0;
-    int32_t status = operation_run(submitted->store, &submitted->operation, &failed, NULL);
+    struct mc_completion *completion = &submitted->completion.completion;
+    struct store *store = submitted->store;
 
-    complete(submitted, status, failed);
+    completion->status = operation_run(store, &submitted->operation, &completion->failed, NULL);
+    pthread_mutex_lock(&submitted->lock);
+    queue_push(submitted->queue, &submitted->completion);
+    submitted->done = true;
+    pthread_mutex_unlock(&submitted->lock);
+    ref_take(&store->object.ref); /* the operation's own may go with it */
+    ref_drop(&submitted->object.ref);
+    count_out(store);
+    ref_drop(&store->object.ref);
 }
 
-/* Counts one more, and starts the threads with the first. */
+/* Counts one more, and starts the threads with the first. count_out must follow. */
 static int32_t count_in(struct store *store) {
-    int32_t status = MC_OK;
+    int32_t status = store_enter(store);
 
+    if (status != MC_OK)
+        return status;
     pthread_mutex_lock(&store->lock);
     if (store->submitted >= SUBMITTED_MAX)
         status = MC_ERR_TOO_MANY;
@@ -80,6 +82,8 @@ static int32_t count_in(struct store *store) {
     if (status == MC_OK)
         store->submitted++;
     pthread_mutex_unlock(&store->lock);
+    if (status != MC_OK)
+        store_leave(store);
     return status;
 }
 
@@ -100,25 +104,18 @@ int32_t submit_operation(struct store *store, const struct operation *operation,
     pthread_mutex_init(&submitted->lock, NULL);
     chore_init(&submitted->chore, work);
     status = queue_bind(queue);
-    if (status == MC_OK) {
+    if (status == MC_OK)
         submitted->queue = queue;
-        status = store_enter(store);
-    }
-    if (status == MC_OK) {
+    if (status == MC_OK)
         status = count_in(store);
+    if (status == MC_OK) {
+        status = object_publish(&submitted->object, &id);
         if (status != MC_OK)
-            store_leave(store);
+            count_out(store);
     }
     if (status != MC_OK) {
         ref_drop(&submitted->object.ref);
         return status_set(error, status, 0, "%s", status_text(status));
-    }
-    status = object_publish(&submitted->object, &id);
-    if (status != MC_OK) { /* it is under way already in every other sense: it ends here */
-        ref_take(&submitted->object.ref);
-        complete(submitted, status, 0);
-        ref_drop(&submitted->object.ref);
-        return status_set(error, status, 0, "too many objects");
     }
     submitted->completion.completion.batch = id;
     *ret_id = id;

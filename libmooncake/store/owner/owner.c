@@ -168,6 +168,7 @@ void owner_retire(struct owner *owner) {
 void owner_adopt(struct owner *owner, uint64_t now, uint64_t epoch) {
     owner->epoch = epoch;
     owner->epoch_tag = owner->next_tag;
+    items_clear(&owner->report.events); /* what an earlier master commanded is no answer to this one */
     announce_begin(owner, now);
 }
 
