@@ -12,6 +12,8 @@
 #include "store_contract.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
 
 static mc_store *store;
 
@@ -117,6 +119,7 @@ int main(int argc, char **argv) {
 
     if (argc != 5)
         return 2;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails may leave it stopped */
     engine.protocol = strcmp(argv[1], "tcp") == 0 ? "tcp" : NULL;
     options.master = given(argv[2]);
     options.flags = options.master == NULL ? MC_STORE_EMBEDDED : 0;

@@ -56,7 +56,7 @@ struct actor *actor_start(const char *master, uint64_t segment_size, const char 
     return actor;
 }
 
-static void tell(struct actor *actor, const char *format, va_list arguments) {
+__attribute__((format(printf, 2, 0))) static void tell(struct actor *actor, const char *format, va_list arguments) {
     vfprintf(actor->in, format, arguments);
     fputc('\n', actor->in);
     assert_int_equal(fflush(actor->in), 0);
