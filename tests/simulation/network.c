@@ -67,7 +67,7 @@ static struct call *add_call(struct sim *sim) {
 
 /* How long the asker's I/O waits. */
 static uint64_t patience(struct sim *sim, uint16_t type) {
-    if (sim->faults && sim_chance(sim, 40) && type != MESSAGE_POLL)
+    if (sim->faults && sim_chance(sim, sim->weather.patient ? 500 : 40) && type != MESSAGE_POLL)
         return sim_units(sim, 100, 400);
     switch (type) {
     case MESSAGE_POLL:

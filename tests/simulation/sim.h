@@ -302,6 +302,7 @@ struct weather {
     uint32_t hot_keys;   /* how many are in use */
     uint32_t hot;        /* thousandths of operations on them */
     uint32_t stock_bytes;
+    bool patient; /* answers may be very late, and are waited for */
 };
 
 struct key {

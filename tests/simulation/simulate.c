@@ -1,8 +1,8 @@
 /* tests/simulation/simulate.c - runs seeds: simulate [--mistake NAME,…] [--first N] [--seeds N] [--jobs N] [--trace]
  *
  * Without a mistake, each seed must be clean; a violation is printed with its seed. With mistakes, they are planted, and
- * the first seed that finds them is printed; it is a failure if none does. --mistake all: each of them alone. --trace
- * prints the history of the first seed. --jobs divides the seeds, or the mistakes, among processes.
+ * the first seed that finds each is printed; it is a failure if none does, except for a rare one. --mistake all: each
+ * of them. --trace prints the history of the first seed. --jobs divides the seeds, or the mistakes, among processes.
  */
 #include "sim.h"
 
@@ -15,6 +15,13 @@ static const char *const names[] = {
 #define MISTAKE_NAME(NAME, words) #NAME,
     MISTAKE_TABLE(MISTAKE_NAME)
 #undef MISTAKE_NAME
+};
+
+/* Those for which mistakes.def allows no number of seeds. */
+static const bool rare[] = {
+#define PLANTED(NAME, seeds) [MISTAKE_##NAME] = (seeds) == 0,
+#include "mistakes.def"
+#undef PLANTED
 };
 
 struct options {
@@ -125,9 +132,9 @@ static int run_mistakes(const struct options *options, size_t from, size_t step)
         if (seed != 0)
             printf("%-26s seed %lu: %s\n", names[i], seed, sim->violation);
         else
-            printf("%-26s NOT FOUND in %lu seeds\n", names[i], options->seeds);
+            printf("%-26s NOT FOUND in %lu seeds%s\n", names[i], options->seeds, rare[i] ? " (it is rare)" : "");
         fflush(stdout);
-        missed |= seed == 0;
+        missed |= seed == 0 && !rare[i];
     }
     sim_free(sim);
     return missed;
