@@ -14,8 +14,8 @@
 #include "os/memfd.h"
 #include "os/thread.h"
 
-#define ATTACH_TIME (3 * CLOCK_SECOND)
-#define HEALTHY (3 * CLOCK_SECOND) /* since the master's last answer */
+#define ATTACH_TIME (2 * CLOCK_SECOND) /* that reaching one owner may take; closing waits for it, too */
+#define HEALTHY (3 * CLOCK_SECOND)     /* since the master's last answer */
 #define LETTERS_AT_ONCE 64u
 #define TOUCH_PIECE (16u << 20)
 #define LETTER_TIME (10 * CLOCK_SECOND) /* that one letter may wait for its answer, before it is sent again … */
@@ -80,15 +80,32 @@ static struct attachment *take_attachment(struct client_side *side, const struct
     return attachment;
 }
 
-/* Becomes the one who is attaching; false if others are until `deadline`. */
-static bool begin_attaching(struct client_side *side, uint64_t deadline) {
+/* A segment that a thread is attaching; on its stack. */
+struct attaching {
+    struct list node;
+    const struct message_id *id;
+};
+
+static bool is_attaching(struct client_side *side, const struct message_id *id) {
+    struct list *node, *after;
+
+    list_each (node, after, &side->attaching)
+        if (message_id_equal(list_entry(node, struct attaching, node)->id, id))
+            return true;
+    return false;
+}
+
+/* Becomes the one who is attaching this segment; false if another thread is until `deadline`, or the store closes. */
+static bool begin_attaching(struct client_side *side, struct attaching *attaching, uint64_t deadline) {
     bool mine;
 
     pthread_mutex_lock(&side->lock);
-    while (side->attaching && thread_cond_wait(&side->changed, &side->lock, deadline) == 0)
+    while (!side->closing && is_attaching(side, attaching->id) &&
+           thread_cond_wait(&side->changed, &side->lock, deadline) == 0)
         continue;
-    mine = !side->attaching;
-    side->attaching = true;
+    mine = !side->closing && !is_attaching(side, attaching->id);
+    if (mine)
+        list_append(&side->attaching, &attaching->node);
     pthread_mutex_unlock(&side->lock);
     return mine;
 }
@@ -96,11 +113,12 @@ static bool begin_attaching(struct client_side *side, uint64_t deadline) {
 /* Reaches the segment, for the first time or again. A segment keeps its attachment as long as it is known: threads use
  * it without the lock. */
 static void attach(struct client_side *side, const struct message_id *id, const char *address, uint64_t deadline) {
+    struct attaching attaching = {.id = id};
     struct attachment *attachment;
     struct client_segment *segment;
     int32_t status;
 
-    if (!begin_attaching(side, deadline))
+    if (!begin_attaching(side, &attaching, deadline))
         return;
     attachment = take_attachment(side, id);
     if (attachment != NULL)
@@ -121,7 +139,7 @@ static void attach(struct client_side *side, const struct message_id *id, const 
         }
         client_attached(side->core, clock_now(), segment);
     }
-    side->attaching = false;
+    list_remove(&attaching.node);
     pthread_cond_broadcast(&side->changed);
     pthread_mutex_unlock(&side->lock);
     if (attachment != NULL)
@@ -442,6 +460,7 @@ int32_t client_side_open(struct client_side *side, const struct client_side_opti
     pthread_mutex_init(&side->lock, NULL);
     thread_cond_init(&side->changed);
     list_init(&side->dropped);
+    list_init(&side->attaching);
     tender_start(&side->tender, options->engine, &tender_ops, side);
     return MC_OK;
 }

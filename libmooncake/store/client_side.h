@@ -25,8 +25,8 @@ struct client_side {
     struct client *core;
     struct list dropped; /* attachments that the core has let go */
     atomic_bool closing;
-    uint64_t heard; /* when the master answered last; 0: it doesn't since */
-    bool attaching; /* a thread is; one at a time */
+    uint64_t heard;        /* when the master answered last; 0: it doesn't since */
+    struct list attaching; /* segments that threads are attaching; one thread each */
     struct tender tender;
 };
 

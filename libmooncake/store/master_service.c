@@ -180,7 +180,8 @@ static int32_t serve_message(struct exchange *exchange) {
     struct master_service *service = exchange->service->context;
     struct visitor *visitor = calloc(1, sizeof(*visitor));
     uint16_t type = (uint16_t)(exchange->request.type - FRAME_CALL);
-    int32_t status = MC_ERR_PENDING;
+    bool answered;
+    int32_t status;
 
     if (visitor == NULL)
         return MC_ERR_NO_MEMORY;
@@ -193,9 +194,11 @@ static int32_t serve_message(struct exchange *exchange) {
     asker_add(service, &visitor->asker, type);
     ask(service, visitor->asker.tag, type, exchange->body, exchange->request.payload);
     list_remove(&visitor->ready);
+    answered = visitor->letter != NULL;
+    if (!answered)
+        exchange->pin = visitor; /* from here on any thread may answer it, by way of the loop */
     pthread_mutex_unlock(&service->lock);
-    if (visitor->letter == NULL) {
-        exchange->pin = visitor;
+    if (!answered) {
         free(exchange->body); /* the core has what it needs of it */
         exchange->body = NULL;
         return MC_ERR_PENDING;

@@ -24,6 +24,7 @@
 
 #define LETTER_BYTES (512u << 10) /* a list is cut beyond */
 #define LETTER_ITEMS 4096u
+#define LOOKUP_ITEMS 1024u /* in a LOOKUP: its answer fits into a message, whatever the master finds */
 #define SEGMENT_BUCKETS 256u
 #define READS_MAX 4096u /* hashes in a BEAT */
 #define READS_DUE 1024u

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "store/client/inside.h"
+#include "wire/frame.h"
 
 #define EPOCH_PACE 10u /* retries between signs of life while the epoch isn't known */
 
@@ -130,11 +131,16 @@ static void bundle_send(struct bundle *bundle) {
     items_clear(&bundle->items);
 }
 
+/* A finding: its own fields, and two versions with a place for each replica; every item has its length before it. */
+_Static_assert(LOOKUP_ITEMS *(12 + 2 * (4 + 28 + REPLICAS_MAX * (4 + 40))) < FRAME_MESSAGE_MAX / 8 * 7,
+               "an answer holds all findings, and leaves room for the stamp");
+
 bool bundle_room(struct bundle *bundle) {
     if (bundle->sent != NULL && (bundle->sent->count == bundle->sent->room || bundle->items.length >= LETTER_BYTES))
         bundle_send(bundle);
     if (bundle->sent == NULL) {
-        size_t room = bundle->op == NULL || bundle->op->count > LETTER_ITEMS ? LETTER_ITEMS : bundle->op->count;
+        size_t most = bundle->type == MESSAGE_LOOKUP ? LOOKUP_ITEMS : LETTER_ITEMS;
+        size_t room = bundle->op == NULL || bundle->op->count > most ? most : bundle->op->count;
 
         bundle->sent = sent_new(bundle->client, bundle->now, bundle->op, bundle->type, (uint32_t)room);
         if (bundle->sent == NULL && bundle->op != NULL)

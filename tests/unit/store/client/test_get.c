@@ -277,6 +277,27 @@ static void a_batch_of_gets_takes_as_many_stages_as_one(void **state) {
     assert_int_equal(world->reads, 40);
 }
 
+static void a_lookup_asks_for_no_more_keys_than_its_answer_has_room_for(void **state) {
+    enum { KEYS = 2500 };
+    struct world *world = *state;
+    struct client_item *items = calloc(KEYS, sizeof(*items));
+    char(*keys)[8] = calloc(KEYS, sizeof(*keys));
+
+    assert_non_null(items);
+    assert_non_null(keys);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "k%u", i);
+        items[i] = item_of(keys[i], NULL);
+    }
+    world_run(world, CLIENT_EXISTS, items, KEYS, NULL);
+    for (uint32_t i = 0; i < KEYS; i++)
+        assert_int_equal(items[i].status, MC_ERR_NOT_FOUND);
+    assert_int_equal(world->letters[MESSAGE_LOOKUP], 3); /* 1,024 findings with all replicas of two versions fit */
+    assert_int_equal(world->stages, 1);
+    free(items);
+    free(keys);
+}
+
 static void sizes_and_probes_read_nothing_and_are_no_use(void **state) {
     struct world *world = *state;
     struct client_item item = item_of("key", NULL);
@@ -370,6 +391,7 @@ int main(void) {
         WORLD_TEST(a_segment_that_is_not_known_has_the_list_fetched_once),
         WORLD_TEST(a_segment_that_cannot_be_attached_is_left_alone_for_a_while),
         WORLD_TEST(a_batch_of_gets_takes_as_many_stages_as_one),
+        WORLD_TEST(a_lookup_asks_for_no_more_keys_than_its_answer_has_room_for),
         WORLD_TEST(sizes_and_probes_read_nothing_and_are_no_use),
         WORLD_TEST(cached_reads_are_reported),
         WORLD_TEST(an_owner_that_is_not_listed_any_more_is_detached_in_the_end),
