@@ -1,4 +1,4 @@
-"""The store's messages in plain Python, right ones and all kinds of wrong ones; the fields are those of messages.def."""
+"""The store's messages in plain Python, right and wrong in many ways; the fields are those of messages.def."""
 
 from __future__ import annotations
 

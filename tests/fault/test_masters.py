@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 from cluster import EXISTS, INDETERMINATE, MB, NOT_FOUND, OK, TIMEOUT, UNAVAILABLE, UNREACHABLE, Cluster, wait_for
 
 CLEAN = {OK, EXISTS, INDETERMINATE, TIMEOUT, UNAVAILABLE, UNREACHABLE}
 KEYS = 50
+WAYS = [("shm", True), ("shm", False), ("tcp", True)]
 
 
 def fill(cluster: Cluster) -> None:
@@ -25,8 +27,11 @@ def expected(number: int) -> int:
     return {1: 1001, 2: NOT_FOUND}.get(number, number)
 
 
-@pytest.mark.parametrize("state", [True, False])
-def test_keys_of_living_owners_come_back_with_their_values(cluster: Cluster, state: bool) -> None:
+@pytest.mark.parametrize(("transport", "state"), WAYS)
+def test_keys_of_living_owners_come_back_with_their_values(
+    make_cluster: Callable[..., Cluster], transport: str, state: bool
+) -> None:
+    cluster = make_cluster(transport)
     cluster.start_master(state=state)
     owners = [cluster.actor(8 * MB), cluster.actor(8 * MB)]
     fill(cluster)
@@ -48,8 +53,11 @@ def test_keys_of_living_owners_come_back_with_their_values(cluster: Cluster, sta
         assert (listed, read, gone) == (KEYS - 1 + turn + 1, KEYS - 1 + turn + 1, 0)
 
 
-@pytest.mark.parametrize("state", [True, False])
-def test_writes_meanwhile_are_done_or_refused_and_reads_are_right(cluster: Cluster, state: bool) -> None:
+@pytest.mark.parametrize(("transport", "state"), WAYS)
+def test_writes_meanwhile_are_done_or_refused_and_reads_are_right(
+    make_cluster: Callable[..., Cluster], transport: str, state: bool
+) -> None:
+    cluster = make_cluster(transport)
     cluster.start_master(state=state)
     for _ in range(2):
         cluster.actor(8 * MB)
