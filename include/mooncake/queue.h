@@ -22,7 +22,7 @@ MC_BEGIN_DECLS
 /* Opens a queue and stores its handle in *ret_queue. */
 MC_API int32_t mc_queue_open(mc_queue **ret_queue, struct mc_error *error);
 
-/* MC_ERR_BUSY while batches that are bound to the queue exist. */
+/* MC_ERR_BUSY while batches or store operations that are bound to the queue exist. */
 MC_API int32_t mc_queue_close(mc_queue *queue);
 
 /* The queue's descriptor, or a negative status. Readable while a completion waits; belongs to the queue: poll it, never

@@ -5,6 +5,7 @@
  */
 #include "store/master_service.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -363,10 +364,12 @@ static int32_t begin_to_lead(struct master_service *service, bool alone, struct 
     if (status == MC_OK) {
         epoch = fresh_epoch(epoch);
         status = state_file_save(service->state_file, epoch, members, count);
+        if (status != MC_OK)
+            status_set(error, status, errno, "the state can't be kept in %s: %m", service->state_file);
     }
     if (status != MC_OK) {
         free(members);
-        return status_set(error, status, 0, "the state file %s can't be used", service->state_file);
+        return status;
     }
     master_lead(service->core, clock_now(), epoch, CLOCK_NEVER, members, count, !alone);
     free(members);

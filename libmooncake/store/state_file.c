@@ -96,7 +96,7 @@ static bool write_all(FILE *file, uint64_t epoch, const struct message_id *membe
             fprintf(file, "%02x", members[i].bytes[j]);
         fprintf(file, "\n");
     }
-    return fflush(file) == 0 && fsync(fileno(file)) == 0;
+    return fflush(file) == 0 && ferror(file) == 0 && fsync(fileno(file)) == 0;
 }
 
 int32_t state_file_save(const char *path, uint64_t epoch, const struct message_id *members, size_t count) {

@@ -12,7 +12,7 @@ static void engine_destroy(struct ref *ref) {
     struct store_engine *shared = list_entry(ref, struct store_engine, ref);
 
     engine_unuse(shared->engine);
-    if (shared->id != 0)
+    if (shared->own)
         (void)engine_close(shared->engine);
     ref_drop(&shared->engine->object.ref);
     free(shared);
@@ -32,7 +32,7 @@ int32_t store_engine_new(struct engine *engine, bool own, uint64_t view_bytes, s
     ref_init(&shared->ref, engine_destroy);
     ref_take(&engine->object.ref);
     shared->engine = engine;
-    shared->id = own;
+    shared->own = own;
     shared->view_bytes = view_bytes;
     *ret_engine = shared;
     return MC_OK;

@@ -18,7 +18,7 @@
 struct store_engine {
     struct ref ref;
     struct engine *engine;   /* a reference */
-    uint64_t id;             /* of an own engine; 0: the user's */
+    bool own;                /* it is the store's, and closed with the last view */
     _Atomic uint64_t viewed; /* bytes of all views */
     uint64_t view_bytes;     /* at most */
 };

@@ -1,7 +1,7 @@
 /* wire/mistake.h - mistakes that can be planted in the store's cores, to prove that the simulator finds them.
  *
  * MISTAKE(NAME) is false, and costs nothing, except in the simulator's own build of the cores (MOONCAKE_MISTAKES), where
- * it is true if that mistake is planted. Each is an error that the model checker found in an earlier version of the
+ * it is true if that mistake is planted. Most are errors that the model checker found in earlier versions of the
  * protocol (docs/store-protocol.md); the place where it is asked is the place where the rule is kept.
  */
 #ifndef MC_WIRE_MISTAKE_H

@@ -14,7 +14,7 @@ struct store_timing {
     uint64_t beat;        /* between a client's signs of life */
     uint64_t settle_beat; /* the same, while it has unsettled publications (rule 13) */
     uint64_t owner_ttl;   /* without a sign of life before an owner is expelled */
-    uint64_t client_ttl;  /* the same before a client's answers are forgotten */
+    uint64_t client_ttl;  /* that a client still tries to give back what it has in a segment that is listed no more */
     uint64_t grace;       /* that a new master waits for announcements (rule 14) */
     uint64_t retry;       /* before a client asks again where the answer was "not now" */
     uint64_t stock_age;   /* that unused reservations are kept in stock */

@@ -214,7 +214,7 @@ void client_retire(struct client *client, uint64_t now);
 /* Nothing is on its way, unsettled or to be given back. */
 bool client_quiet(const struct client *client);
 
-/* Has the master answered lately: its epoch, 0 before the first answer. */
+/* The master's epoch, as it said last; 0 before its first answer. */
 uint64_t client_epoch(const struct client *client);
 
 /* The segment with this id, listed or not, or NULL. */

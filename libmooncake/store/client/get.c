@@ -81,8 +81,7 @@ static void item_asked(struct client *client, struct client_op *op, struct clien
     }
     item->next = 0;
     item->from_cache = false;
-    if (stamp->epoch == client->epoch) /* rule 11 */
-        cache_put(client, item, stamp->sequence);
+    cache_put(client, item, stamp->sequence);
     if (op->kind == CLIENT_SIZE || op->kind == CLIENT_EXISTS) {
         item->found = item->places[0].length;
         op_finish(op, item, MC_OK);

@@ -205,8 +205,8 @@ int32_t stamp_take(struct client *client, uint64_t now, uint64_t sent_at, struct
         items_count(stamp.floors) < 0)
         return MC_ERR_PROTOCOL;
     *ret_stamp = stamp;
-    if (stamp.epoch < client->epoch) /* rule 11 */
-        return MISTAKE(OLD_EPOCH_BELIEVED) ? MC_OK : MC_ERR_UNAVAILABLE;
+    if (stamp.epoch < client->epoch && !MISTAKE(OLD_EPOCH_BELIEVED)) /* rule 11 */
+        return MC_ERR_UNAVAILABLE;
     if (stamp.epoch > client->epoch)
         epoch_begin(client, now, stamp.epoch);
     client->epoch_lost = false;
@@ -291,7 +291,7 @@ void beat_answer(struct client *client, uint64_t now, struct sent *sent, int32_t
         status = message_unpack_beaten(body, length, &beaten);
     if (status == MC_OK)
         status = stamp_take(client, now, sent->at, beaten.stamp, &stamp);
-    if (status == MC_OK && stamp.epoch == client->epoch)
+    if (status == MC_OK)
         status = owners_take(client, now, sent, &beaten);
     if (status == MC_OK)
         publications_settle(client, now, &stamp);
