@@ -189,7 +189,13 @@ def _arguments(words: Optional[Sequence[str]]) -> argparse.Namespace:
     )
     parser.add_argument("--owners", type=int, default=2, metavar="N", help="processes with memory (default 2)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes that read and put (default 2)")
-    parser.add_argument("--transport", choices=list(_TRANSPORTS), default="both", help="default both, one by one")
+    parser.add_argument(
+        "--transport",
+        choices=list(_TRANSPORTS),
+        default="both",
+        metavar="shm|tcp|both",
+        help="default both, one by one",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     arguments = parser.parse_args(words)
     for name, least in (("owners", 1), ("workers", 1), ("requests", 1)):
