@@ -11,8 +11,7 @@ enum { WRITERS = 16, ACTORS = 4, THREADS_OF_ACTOR = 4, CONTESTS = 5 };
 struct contest {
     mc_store *stores[2];
     const char *key;
-    atomic_uint ready;
-    atomic_bool begin;
+    pthread_barrier_t begin;
     int32_t statuses[WRITERS];
 };
 
@@ -23,9 +22,7 @@ static void *contend(void *context) {
     uint8_t value[200];
 
     value_make(value, 100 + version, (uint32_t)strlen(contest->key), version);
-    atomic_fetch_add(&contest->ready, 1);
-    while (!atomic_load(&contest->begin))
-        ;
+    pthread_barrier_wait(&contest->begin);
     contest->statuses[worker->index] =
         mc_store_put(contest->stores[worker->index % 2], TEXT(contest->key), value, 100 + version, NULL, NULL);
     return NULL;
@@ -36,17 +33,14 @@ static uint32_t hold_contest(struct contest *contest, struct actor *actors[ACTOR
     struct worker workers[WRITERS];
     uint32_t winner = 0;
 
-    atomic_store(&contest->ready, 0);
-    atomic_store(&contest->begin, false);
+    assert_int_equal(pthread_barrier_init(&contest->begin, NULL, WRITERS + 1), 0);
     for (size_t i = 0; i < WRITERS; i++) {
         workers[i] = (struct worker){.index = i, .context = contest};
         worker_start(&workers[i], contend);
     }
-    while (atomic_load(&contest->ready) < WRITERS)
-        ;
     for (unsigned i = 0; i < ACTORS; i++)
         actor_tell(actors[i], "race %s %d %u", contest->key, THREADS_OF_ACTOR, 20 + i * THREADS_OF_ACTOR);
-    atomic_store(&contest->begin, true);
+    pthread_barrier_wait(&contest->begin);
     for (size_t i = 0; i < WRITERS; i++) {
         worker_join(&workers[i]);
         if (contest->statuses[i] == MC_ERR_ALREADY_EXISTS)
@@ -65,6 +59,7 @@ static uint32_t hold_contest(struct contest *contest, struct actor *actors[ACTOR
         }
     }
     assert_int_not_equal(winner, 0);
+    pthread_barrier_destroy(&contest->begin);
     return winner;
 }
 
