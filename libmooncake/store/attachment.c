@@ -120,6 +120,7 @@ int32_t attachment_open(const struct attacher *attacher, const struct message_id
         return MC_ERR_NO_MEMORY;
     ref_init(&attachment->ref, destroy);
     pthread_mutex_init(&attachment->lock, NULL);
+    list_init(&attachment->dropped);
     if (attacher->own != NULL && strcmp(address, attacher->engine->address) == 0) {
         attachment->own = attacher->own;
         attachment->own_memory = owner_service_memory(attacher->own);

@@ -15,6 +15,7 @@
 
 struct attachment {
     struct ref ref;
+    struct list dropped;               /* in client_side->dropped: the core's reference is to be dropped */
     struct owner_service *own;         /* of this process's own segment, as long as the store is open; else NULL */
     struct segment_memory *own_memory; /* a reference */
     struct peer *peer;                 /* a reference; NULL for the own segment */

@@ -23,25 +23,14 @@
 
 /* ---- Segments ---- */
 
-/* The attachment let go is dropped later, from where no lock is held. */
-struct dropped {
-    struct list node;
-    struct attachment *attachment;
-};
-
-/* With the lock held, by the core. */
+/* With the lock held, by the core. The attachment is dropped later, from where no lock is held. */
 static void detach(void *context, struct client_segment *segment) {
     struct client_side *side = context;
-    struct dropped *dropped;
+    struct attachment *attachment = segment->user;
 
-    if (segment->user == NULL)
-        return;
-    dropped = malloc(sizeof(*dropped));
-    if (dropped == NULL)
-        return; /* it stays, rather than that a lock is taken here */
-    dropped->attachment = segment->user;
     segment->user = NULL;
-    list_append(&side->dropped, &dropped->node);
+    if (attachment != NULL)
+        list_append(&side->dropped, &attachment->dropped);
 }
 
 static void drop_all(struct client_side *side) {
@@ -57,11 +46,10 @@ static void drop_all(struct client_side *side) {
     }
     pthread_mutex_unlock(&side->lock);
     while (!list_empty(&list)) {
-        struct dropped *dropped = list_entry(list.next, struct dropped, node);
+        struct list *node = list.next;
 
-        list_remove(&dropped->node);
-        ref_drop(&dropped->attachment->ref);
-        free(dropped);
+        list_remove(node);
+        ref_drop(&list_entry(node, struct attachment, dropped)->ref);
     }
 }
 
@@ -477,11 +465,10 @@ bool client_side_await(struct client_side *side, uint64_t deadline) {
 }
 
 bool client_side_healthy(struct client_side *side) {
-    uint64_t now = clock_now();
     bool healthy;
 
     pthread_mutex_lock(&side->lock);
-    healthy = client_epoch(side->core) != 0 && side->heard != 0 && now - side->heard < HEALTHY;
+    healthy = client_epoch(side->core) != 0 && side->heard != 0 && clock_now() < clock_after(side->heard, HEALTHY);
     pthread_mutex_unlock(&side->lock);
     return healthy;
 }

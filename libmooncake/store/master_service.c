@@ -24,7 +24,7 @@ struct asker {
     struct list node; /* in one of service->askers */
     uint64_t tag;
     bool counts; /* as waiting: all but POLLs, which always wait */
-    /* With the lock held: takes the letter, and may free the asker. */
+    /* With the lock held: takes the letter (NULL: it is over, MC_ERR_CLOSED), and may free the asker. */
     void (*answered)(struct master_service *service, struct asker *asker, struct letter *letter);
 };
 
@@ -33,8 +33,9 @@ struct visitor {
     struct asker asker;
     struct master_service *service;
     struct exchange *exchange;
-    struct list ready; /* in service->ready: the letter is there */
-    struct letter *letter;
+    struct list ready; /* in service->ready: the answer is there */
+    bool answered;
+    struct letter *letter; /* NULL: it is over */
 };
 
 struct master_service {
@@ -155,6 +156,7 @@ static void visitor_answered(struct master_service *service, struct asker *asker
     struct visitor *visitor = list_entry(asker, struct visitor, asker);
 
     visitor->letter = letter;
+    visitor->answered = true;
     list_append(&service->ready, &visitor->ready);
     loop_post(service->engine->loop, &service->answer_task);
 }
@@ -167,6 +169,8 @@ static void begin_message(struct exchange *exchange) {
 static int32_t reply_with(struct exchange *exchange, const struct letter *letter) {
     uint8_t *body;
 
+    if (letter == NULL)
+        return MC_ERR_CLOSED;
     if (letter->status != MC_OK)
         return letter->status;
     body = exchange_reply_body(exchange, letter->length);
@@ -195,7 +199,7 @@ static int32_t serve_message(struct exchange *exchange) {
     asker_add(service, &visitor->asker, type);
     ask(service, visitor->asker.tag, type, exchange->body, exchange->request.payload);
     list_remove(&visitor->ready);
-    answered = visitor->letter != NULL;
+    answered = visitor->answered;
     if (!answered)
         exchange->pin = visitor; /* from here on any thread may answer it, by way of the loop */
     pthread_mutex_unlock(&service->lock);
@@ -252,6 +256,7 @@ struct local {
     struct asker asker;
     struct event done;
     struct letter *letter;
+    bool closed;
 };
 
 static void local_answered(struct master_service *service, struct asker *asker, struct letter *letter) {
@@ -259,6 +264,7 @@ static void local_answered(struct master_service *service, struct asker *asker, 
 
     (void)service;
     local->letter = letter;
+    local->closed = letter == NULL;
     event_set(&local->done);
 }
 
@@ -282,7 +288,7 @@ int32_t master_service_call(struct master_service *service, const struct letter 
     }
     event_destroy(&local.done);
     if (local.letter == NULL)
-        return MC_ERR_TIMEOUT;
+        return local.closed ? MC_ERR_CLOSED : MC_ERR_TIMEOUT;
     status = local.letter->status;
     if (status == MC_OK)
         *ret_answer = local.letter;
@@ -302,8 +308,8 @@ static void errand_answered(struct master_service *service, struct asker *asker,
 
     (void)service;
     free(waiting);
-    errand->status = letter->status;
-    if (letter->status == MC_OK) {
+    errand->status = letter != NULL ? letter->status : MC_ERR_CLOSED;
+    if (errand->status == MC_OK) {
         errand->answer = letter;
     } else {
         errand->answer = NULL;
@@ -458,16 +464,12 @@ static void refuse(struct master_service *service, bool all) {
     for (size_t i = 0; i < ASKER_LISTS; i++) {
         list_each (node, after, &service->askers[i]) {
             struct asker *asker = list_entry(node, struct asker, node);
-            struct outbox out;
 
             if (!all && asker->answered != local_answered)
                 continue;
-            outbox_init(&out);
-            outbox_refuse(&out, MESSAGE_PING, asker->tag, MC_ERR_CLOSED);
-            if (list_empty(&out.letters))
-                continue; /* no memory even for that: it runs into its deadline */
             master_forget(service->core, asker->tag);
-            deliver(service, &out);
+            asker_remove(service, asker);
+            asker->answered(service, asker, NULL);
         }
     }
 }

@@ -43,6 +43,7 @@ struct owner_service {
     struct service services[SERVICES];
     int32_t added; /* of the services: MC_OK, or why they aren't there */
     struct chore prove;
+    struct list suspects; /* that this round hasn't asked for yet; the chore's own */
     struct chore fault_in;
     uint64_t faulted_in; /* bytes; the chore's own */
     _Atomic uint64_t prove_at;
@@ -109,55 +110,59 @@ static void fault_in(struct chore *chore) {
 
 /* ---- Clients that may be gone ---- */
 
-struct suspects {
-    struct owner_service *service;
-    struct list list;
-    bool any;
-};
-
 /* With the lock held: a client without any connection. */
 static void suspect(void *context, const struct message_id *client, const char *address) {
-    struct suspects *suspects = context;
-    struct engine *engine = suspects->service->engine;
+    struct owner_service *service = context;
+    struct engine *engine = service->engine;
     struct suspect *one;
 
     if (memcmp(client->bytes, engine->identity.incarnation, sizeof(client->bytes)) == 0 ||
         engine_client_count(engine, client->bytes) > 0)
         return;
-    suspects->any = true;
     one = calloc(1, sizeof(*one));
     if (one == NULL)
         return;
     one->client = *client;
     text_copy(one->address, sizeof(one->address), address);
-    list_append(&suspects->list, &one->node);
+    list_append(&service->suspects, &one->node);
 }
 
+/* Is this one gone? Asks at its address. */
+static void prove_one(struct owner_service *service, const struct suspect *one) {
+    if (atomic_load(&service->closing) ||
+        !engine_prove_gone(service->engine, one->address, one->client.bytes, PROOF_TIME) ||
+        engine_client_count(service->engine, one->client.bytes) > 0)
+        return;
+    pthread_mutex_lock(&service->lock);
+    owner_client_gone(service->core, clock_now(), &one->client);
+    pthread_mutex_unlock(&service->lock);
+    tender_kick(&service->tender);
+}
+
+/* One suspect at a time, so that other chores get their turn; all of them once a round. */
 static void prove(struct chore *chore) {
     struct owner_service *service = list_entry(chore, struct owner_service, prove);
-    struct suspects suspects = {.service = service};
-    struct list *node, *after;
+    struct suspect *one;
 
-    list_init(&suspects.list);
-    pthread_mutex_lock(&service->lock);
-    owner_each_client(service->core, suspect, &suspects);
-    pthread_mutex_unlock(&service->lock);
-    list_each (node, after, &suspects.list) {
-        struct suspect *one = list_entry(node, struct suspect, node);
-
-        if (!atomic_load(&service->closing) &&
-            engine_prove_gone(service->engine, one->address, one->client.bytes, PROOF_TIME) &&
-            engine_client_count(service->engine, one->client.bytes) == 0) {
-            pthread_mutex_lock(&service->lock);
-            owner_client_gone(service->core, clock_now(), &one->client);
-            pthread_mutex_unlock(&service->lock);
-            tender_kick(&service->tender);
-        }
-        free(one);
+    if (list_empty(&service->suspects)) {
+        pthread_mutex_lock(&service->lock);
+        owner_each_client(service->core, suspect, service);
+        pthread_mutex_unlock(&service->lock);
     }
-    atomic_store(&service->prove_at, clock_after(clock_now(), suspects.any ? PROOF_EVERY : CLOCK_NEVER));
-    if (suspects.any)
-        tender_kick(&service->tender);
+    if (list_empty(&service->suspects)) {
+        atomic_store(&service->prove_at, CLOCK_NEVER);
+        return;
+    }
+    one = list_entry(service->suspects.next, struct suspect, node);
+    list_remove(&one->node);
+    prove_one(service, one);
+    free(one);
+    if (!list_empty(&service->suspects)) {
+        chores_post(service->chores, chore);
+        return;
+    }
+    atomic_store(&service->prove_at, clock_after(clock_now(), PROOF_EVERY));
+    tender_kick(&service->tender);
 }
 
 /* On the loop's thread. */
@@ -204,11 +209,14 @@ static void begin_message(struct exchange *exchange) {
 static int32_t serve_message(struct exchange *exchange) {
     struct owner_service *service = exchange->service->context;
     uint32_t length = exchange->request.payload;
-    struct letter *request = malloc(sizeof(*request) + length);
-    struct letter *answer;
+    struct letter *request, *answer;
     uint8_t *body;
     int32_t status;
 
+    /* All three messages begin with the client's id, which is the sender's incarnation: nobody speaks for others. */
+    if (length < sizeof(struct message_id) || memcmp(exchange->body, exchange->client, sizeof(struct message_id)) != 0)
+        return MC_ERR_ACCESS_DENIED;
+    request = malloc(sizeof(*request) + length);
     if (request == NULL)
         return MC_ERR_NO_MEMORY;
     *request = (struct letter){.type = (uint16_t)(exchange->request.type - FRAME_CALL), .length = length};
@@ -325,6 +333,7 @@ int32_t owner_service_open(const struct owner_service_options *options, struct o
     service->link = options->link;
     pthread_mutex_init(&service->lock, NULL);
     chore_init(&service->prove, prove);
+    list_init(&service->suspects);
     chore_init(&service->fault_in, fault_in);
     atomic_store(&service->prove_at, CLOCK_NEVER);
     status = memory_new(service->engine, (options->size + 4095) / 4096 * 4096, &service->memory, error);
@@ -378,11 +387,15 @@ void owner_service_stop(struct owner_service *service) {
 }
 
 struct owner_service *owner_service_close(struct owner_service *service) {
+    struct list *node, *after;
+
     if (service == NULL)
         return NULL;
     owner_service_stop(service);
     engine_run(service->engine, remove_services, service);
     tender_stop(&service->tender);
+    list_each (node, after, &service->suspects)
+        free(list_entry(node, struct suspect, node));
     owner_free(service->core);
     ref_drop(&service->memory->ref);
     pthread_mutex_destroy(&service->lock);

@@ -61,14 +61,22 @@ static void destroy(struct ref *ref) {
     free(view);
 }
 
+static bool count_in(struct store_engine *engine, uint64_t length) {
+    uint64_t viewed = atomic_load(&engine->viewed);
+
+    do
+        if (length > engine->view_bytes || viewed > engine->view_bytes - length)
+            return false;
+    while (!atomic_compare_exchange_weak(&engine->viewed, &viewed, viewed + length));
+    return true;
+}
+
 static int32_t view_new(struct store_engine *engine, uint64_t length, struct view **ret_view) {
     struct view *view = calloc(1, sizeof(*view));
 
     if (view == NULL)
         return MC_ERR_NO_MEMORY;
-    if (length > engine->view_bytes || atomic_fetch_add(&engine->viewed, length) > engine->view_bytes - length) {
-        if (length <= engine->view_bytes)
-            atomic_fetch_sub(&engine->viewed, length);
+    if (!count_in(engine, length)) {
         free(view);
         return MC_ERR_TOO_MANY;
     }

@@ -221,8 +221,10 @@ static int32_t join(struct master *master, struct call *call, struct publication
         release(master, claims[n], publication);
         record_add(master, current, claims[n], false);
     }
-    if (count > 0)
+    if (count > 0) {
+        master->sequence++; /* what was said to be settled before is older than this OK (rule 13) */
         entry_wake(master, publication->entry);
+    }
     if (kill_older(publication->entry, current->version))
         return wait(call, publication);
     return finish(publication, MC_OK, current->version);

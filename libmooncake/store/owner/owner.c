@@ -114,7 +114,7 @@ void owner_each_client(const struct owner *owner,
         list_each (node, after, bucket) {
             const struct holder *holder = list_entry(node, struct holder, chain);
 
-            if (!holder->gone && (holder->pins != NO_PINS || !list_empty(&holder->reserved)))
+            if (!holder->gone)
                 visit(context, &holder->id, holder->address != NULL ? holder->address : "");
         }
     }

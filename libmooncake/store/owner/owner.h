@@ -48,7 +48,7 @@ void owner_request(struct owner *owner, uint64_t now, uint64_t tag, uint16_t typ
 /* Proof that the client can't write any more: its process has ended and its connections are closed and drained. */
 void owner_client_gone(struct owner *owner, uint64_t now, const struct message_id *client);
 
-/* Calls `visit` for each client that has a pin table or RESERVED slots, with the address it attached from. */
+/* Calls `visit` for each client that is known and not proved gone, with the address it attached from. */
 void owner_each_client(const struct owner *owner,
                        void (*visit)(void *context, const struct message_id *client, const char *address),
                        void *context);
