@@ -25,6 +25,13 @@ static struct letter *copy_letter(const struct letter *letter) {
     return copy;
 }
 
+/* How long a letter takes that answers this type, or none. */
+static uint64_t travel(struct sim *sim, uint16_t answered) {
+    if (sim->faults && sim->weather.echoes && answered == MESSAGE_LOOKUP && sim_chance(sim, 600))
+        return sim_units(sim, 150, 400); /* another master may lead by then */
+    return sim->faults && sim_chance(sim, sim->weather.late) ? sim_units(sim, 10, 400) : sim_units(sim, 1, 12);
+}
+
 /* Sends, or loses. Takes the letter. */
 static void transmit(struct node *from, uint8_t to, uint32_t call, bool answer, struct letter *letter) {
     struct sim *sim = from->sim;
@@ -37,8 +44,7 @@ static void transmit(struct node *from, uint8_t to, uint32_t call, bool answer, 
             copies = 0;
     }
     for (uint32_t copy = 0; copy < copies; copy++) {
-        uint64_t delay =
-            sim->faults && sim_chance(sim, sim->weather.late) ? sim_units(sim, 10, 400) : sim_units(sim, 1, 12);
+        uint64_t delay = travel(sim, answer ? sim->calls[call].type : 0);
 
         sim_at(sim, sim->now + delay,
                (struct event){.kind = EVENT_ARRIVAL,
@@ -67,6 +73,8 @@ static struct call *add_call(struct sim *sim) {
 
 /* How long the asker's I/O waits. */
 static uint64_t patience(struct sim *sim, uint16_t type) {
+    if (sim->faults && sim->weather.echoes && type == MESSAGE_LOOKUP)
+        return 500 * UNIT;
     if (sim->faults && sim_chance(sim, sim->weather.patient ? 500 : 40) && type != MESSAGE_POLL)
         return sim_units(sim, 100, 400);
     switch (type) {

@@ -335,7 +335,7 @@ bool sim_run(struct sim *sim, uint64_t seed, bool trace) {
     begin(sim, seed, trace);
     people(sim);
     sim_at(sim, sim->now, (struct event){.kind = EVENT_WEATHER});
-    run_until(sim, FAULTS_END, false);
+    run_until(sim, sim->weather.echoes ? 2 * FAULTS_END : FAULTS_END, false);
     weather_clear(sim);
     settle(sim, "after the faults");
     if (!sim->failed)

@@ -303,6 +303,7 @@ struct weather {
     uint32_t hot;        /* thousandths of operations on them */
     uint32_t stock_bytes;
     bool patient; /* answers may be very late, and are waited for */
+    bool echoes;  /* the same for what masters have found, while masters change and owners are out of their reach */
 };
 
 struct key {
@@ -395,6 +396,7 @@ struct letter *network_letter(uint16_t type, int32_t status, size_t length);
 void weather_choose(struct sim *sim);
 void weather_change(struct sim *sim);
 void weather_clear(struct sim *sim);
+bool weather_isolates(const struct sim *sim);
 
 /* masters.c */
 void masters_born(struct node *node);

@@ -64,18 +64,30 @@ static void fill_item(struct loop *loop, size_t i, enum client_kind kind, bool u
         loop->mutations[i] = 1 + ghost_mutation(sim, key, loop->vids[i]);
 }
 
+/* In such weather, what a client finds in one epoch, where much is put and little goes, should still be there in the
+ * next, and then go while owners are out of the master's reach. */
+static enum client_kind echoing(struct sim *sim, bool mutates, enum client_kind kind) {
+    bool isolates = weather_isolates(sim);
+
+    if ((isolates ? mutates || kind != CLIENT_PUT : !mutates) || sim_chance(sim, 150))
+        return kind;
+    return isolates || sim_chance(sim, 500) ? CLIENT_GET : CLIENT_PUT;
+}
+
 static void begin(struct loop *loop) {
     struct node *node = loop->node;
     struct sim *sim = node->sim;
     uint64_t chance = sim_below(sim, 1000);
-    enum client_kind kind = chance < 450   ? CLIENT_PUT
-                            : chance < 570 ? CLIENT_REMOVE
-                            : chance < 800 ? CLIENT_GET
-                            : chance < 950 ? CLIENT_VIEW
-                            : chance < 970 ? CLIENT_SIZE
-                            : chance < 985 ? CLIENT_EXISTS
-                                           : CLIENT_LIST;
-    bool upsert = kind == CLIENT_PUT && chance < 150;
+    enum client_kind first = chance < 450   ? CLIENT_PUT
+                             : chance < 570 ? CLIENT_REMOVE
+                             : chance < 800 ? CLIENT_GET
+                             : chance < 950 ? CLIENT_VIEW
+                             : chance < 970 ? CLIENT_SIZE
+                             : chance < 985 ? CLIENT_EXISTS
+                                            : CLIENT_LIST;
+    bool mutates = chance < 150 || first == CLIENT_REMOVE;
+    enum client_kind kind = sim->weather.echoes ? echoing(sim, mutates, first) : first;
+    bool upsert = kind == CLIENT_PUT && chance < 150 && (!sim->weather.echoes || weather_isolates(sim));
     size_t count = kind == CLIENT_LIST ? 0 : sim_chance(sim, 750) ? 1 : 2 + sim_below(sim, BATCH_MAX - 1);
     uint64_t patience = sim_chance(sim, 200) ? sim_units(sim, 20, 150) : 400u * UNIT;
     struct client_put_options options = {

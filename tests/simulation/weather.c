@@ -24,6 +24,16 @@ void weather_choose(struct sim *sim) {
         weather->late = 200;
         weather->lost = 20;
     }
+    if (sim->seed % 10 == 3) { /* what a deposed master has answered is still on its way */
+        weather->echoes = true;
+        weather->owners = 2;
+        weather->clients = 3;
+        weather->small = weather->expels = false;
+        weather->fault_gap = 60;
+        weather->lost = 20;
+        weather->hot = 850;
+        weather->hot_keys = 2;
+    }
     if (weather->small) {
         weather->segment_size = 4096 * (2 + sim_below(sim, 3));
         weather->value_min = 400;
@@ -36,7 +46,7 @@ void weather_choose(struct sim *sim) {
         weather->stock_bytes = sim_chance(sim, 300) ? 0 : 8192;
     }
     sim->timing = (struct store_timing){
-        .lease = LEASE * UNIT,
+        .lease = (weather->echoes ? 60u : LEASE) * UNIT,
         .lease_slack = 5 * UNIT,
         .kill_wait = 40 * UNIT,
         .resend = 20 * UNIT,
@@ -75,12 +85,18 @@ static void partition(struct sim *sim) {
 }
 
 /* An owner is out of the masters' reach, or a client; the others reach it. */
-static void isolate(struct sim *sim) {
-    struct node *node = &sim->nodes[MASTERS + sim_below(sim, sim->node_count - MASTERS)];
-
+static void isolate(struct sim *sim, struct node *node) {
     for (uint32_t i = 0; i < MASTERS; i++)
         sim->cut[node->index][i] = sim->cut[i][node->index] = true;
     TRACE(sim, "%s and the masters don't reach each other", node->name);
+}
+
+/* Is an owner out of a master's reach? */
+bool weather_isolates(const struct sim *sim) {
+    for (uint32_t i = 0; i < sim->weather.owners; i++)
+        if (sim->cut[0][MASTERS + i] || sim->cut[1][MASTERS + i])
+            return true;
+    return false;
 }
 
 static void heal(struct sim *sim) {
@@ -97,6 +113,20 @@ static void crash(struct sim *sim) {
         node_kill(node);
 }
 
+/* A master that has led for a while goes; when its successor serves, owners are out of its reach for long. */
+static void change_echoing(struct sim *sim) {
+    struct node *leader = masters_leading(sim);
+    bool serves = leader != NULL && leader->served;
+    uint64_t chance = sim_below(sim, 1000);
+
+    if (serves && sim->now > leader->led_at + 250 * UNIT && chance < 600) {
+        heal(sim);
+        node_kill(leader);
+    } else if (serves && chance < 900) {
+        isolate(sim, &sim->nodes[MASTERS + sim_below(sim, sim->weather.owners)]);
+    }
+}
+
 void weather_change(struct sim *sim) {
     uint64_t chance = sim_below(sim, 1000);
 
@@ -104,13 +134,15 @@ void weather_change(struct sim *sim) {
         return;
     if (sim->weather.master_crashes && sim_chance(sim, 500))
         chance = 900;
-    if (sim->now > 60 * UNIT) {
+    if (sim->weather.echoes) {
+        change_echoing(sim);
+    } else if (sim->now > 60 * UNIT) {
         if (chance < 400)
             pause_node(sim, any_node(sim));
         else if (chance < 520)
             partition(sim);
         else if (chance < 650)
-            isolate(sim);
+            isolate(sim, &sim->nodes[MASTERS + sim_below(sim, sim->node_count - MASTERS)]);
         else if (chance < 860)
             heal(sim);
         else
