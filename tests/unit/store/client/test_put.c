@@ -229,6 +229,16 @@ static void a_reservation_without_an_answer_is_cancelled(void **state) {
     assert_int_equal(client_count(world->client).returns, 0);
 }
 
+static void a_reservation_from_a_segment_with_another_id_by_now_is_cancelled(void **state) {
+    struct world *world = *state;
+
+    world->refuse[MESSAGE_RESERVE] = MC_ERR_SEGMENT_NOT_FOUND;
+    world->refusals[MESSAGE_RESERVE] = 1;
+    assert_int_equal(world_one(world, CLIENT_PUT, "key", "value", 0), MC_OK);
+    world_pass(world, 3 * CLOCK_SECOND);
+    assert_int_equal(world->cancelled, 1); /* a copy of the letter may have been granted before */
+}
+
 static void keys_have_1_to_4096_bytes(void **state) {
     struct world *world = *state;
     char *key = calloc(1, KEY_MAX + 1);
@@ -312,6 +322,7 @@ int main(void) {
         WORLD_TEST(what_no_segment_can_hold_fails_at_once),
         WORLD_TEST(large_values_have_no_stock),
         WORLD_TEST(a_reservation_without_an_answer_is_cancelled),
+        WORLD_TEST(a_reservation_from_a_segment_with_another_id_by_now_is_cancelled),
         WORLD_TEST(keys_have_1_to_4096_bytes),
         WORLD_TEST(an_operation_that_ends_early_gives_back_what_it_holds),
         WORLD_TEST(a_reservation_that_is_on_its_way_at_the_end_is_cancelled),

@@ -119,6 +119,41 @@ static void tombstones_go_when_nothing_can_come_late(void **state) {
     bench_close(bench);
 }
 
+static void what_an_earlier_epoch_gave_up_does_not_come_back(void **state) {
+    struct bench *bench = taken_over(1);
+    struct bench_holding doubt = {SLOT_RESERVED, 5, 0, 0, "k"};
+
+    (void)state;
+    /* It is no member, so its holder may have been told long ago that all of this is settled. */
+    assert_int_equal(bench_mount(bench, 2, &doubt, 1), MC_ERR_EXPELLED);
+    assert_int_equal(master_count(bench->master).doubts, 0);
+    assert_int_equal(bench_mount(bench, 1, &doubt, 1), MC_OK);
+    assert_int_equal(master_count(bench->master).doubts, 1);
+    bench_close(bench);
+}
+
+/* Else what was said before to be settled would cover the replica (rule 13). */
+static void an_ok_that_takes_a_replica_out_of_doubt_is_newer_than_what_was_said_before(void **state) {
+    struct bench *bench = taken_over(2);
+    struct bench_holding live = {SLOT_LIVE, 5, EPOCH - 1, 1, "k"}, doubt = {SLOT_RESERVED, 6, 0, 0, "k"};
+    struct message_place places[2] = {bench_place(1, 5), bench_place(2, 6)};
+    struct message_stamp before, after;
+
+    (void)state;
+    bench_mount(bench, 1, &live, 1);
+    bench_mount(bench, 2, &doubt, 1);
+    assert_int_equal(bench_verdict(bench, bench_put(bench, 1, 2, "other", 0, 1, 7), NULL), MC_OK);
+    bench_poll(bench, 1, EVENT_PROMOTED, 7);
+    before = bench_beat(bench, 1);
+    assert_int_equal(before.settled, 2);
+    assert_int_equal(bench_verdict(bench, bench_publish(bench, 1, 1, "k", PUBLISH_AGAIN, 0, 0, places, 2), NULL),
+                     MC_OK);
+    after = bench_beat(bench, 1);
+    assert_int_equal(after.settled, 0);
+    assert_true(after.sequence > before.sequence);
+    bench_close(bench);
+}
+
 static void a_key_in_doubt_is_not_decided_about(void **state) {
     struct bench *bench = taken_over(1);
     struct bench_holding doubt = {SLOT_RESERVED, 5, 0, 0, "k"};
@@ -324,6 +359,8 @@ int main(void) {
         cmocka_unit_test(replicas_of_one_version_find_each_other),
         cmocka_unit_test(what_was_removed_meanwhile_stays_removed),
         cmocka_unit_test(tombstones_go_when_nothing_can_come_late),
+        cmocka_unit_test(what_an_earlier_epoch_gave_up_does_not_come_back),
+        cmocka_unit_test(an_ok_that_takes_a_replica_out_of_doubt_is_newer_than_what_was_said_before),
         cmocka_unit_test(a_key_in_doubt_is_not_decided_about),
         cmocka_unit_test(a_doubt_ends_when_its_holder_publishes),
         cmocka_unit_test(nothing_exists_against_what_is_published_again_and_not_promoted),

@@ -255,6 +255,23 @@ static void a_replica_whose_promote_fails_is_dropped(void **state) {
     bench_close(bench);
 }
 
+/* Owners count generations for themselves. */
+static void replicas_of_equal_generation_lie_each_at_its_own_offset(void **state) {
+    struct bench *bench = bench_serving(2);
+    struct message_place places[2] = {bench_place(1, 5), bench_place(2, 5)}, found[2];
+
+    (void)state;
+    places[1].offset = 9 * 4096;
+    assert_int_equal(bench_verdict(bench, bench_publish(bench, 1, 1, "k", 0, 0, 0, places, 2), NULL), MC_OK);
+    assert_int_equal(bench_lookup(bench, "k", 0, found), 2);
+    for (int i = 0; i < 2; i++)
+        for (int n = 0; n < 2; n++)
+            if (message_id_equal(&found[i].segment, &places[n].segment))
+                assert_int_equal(found[i].offset, places[n].offset);
+    assert_false(message_id_equal(&found[0].segment, &found[1].segment));
+    bench_close(bench);
+}
+
 static void a_replica_on_an_unknown_segment_is_left_out(void **state) {
     struct bench *bench = bench_serving(1);
     struct message_place places[2] = {bench_place(9, 5), bench_place(1, 6)};
@@ -306,6 +323,7 @@ int main(void) {
         cmocka_unit_test(nobody_is_answered_who_has_gone),
         cmocka_unit_test(replicas_are_promoted_each_and_killed_each),
         cmocka_unit_test(a_replica_whose_promote_fails_is_dropped),
+        cmocka_unit_test(replicas_of_equal_generation_lie_each_at_its_own_offset),
         cmocka_unit_test(a_replica_on_an_unknown_segment_is_left_out),
         cmocka_unit_test(settled_is_what_is_promoted_or_dead),
     };

@@ -126,6 +126,35 @@ static void a_higher_epoch_is_announced_to(void **state) {
     world_clear(&world);
 }
 
+/* By then the slot may be free, which the next master would take for a place of the object. */
+static void what_one_master_commanded_is_not_told_to_the_next(void **state) {
+    struct world world;
+    struct message_grant grant, more;
+    struct message_command order = {.kind = COMMAND_PROMOTE, .version_epoch = EPOCH, .version_counter = 5};
+    struct message_poll poll;
+    struct message_event event;
+    struct letter *first, *second, *letter;
+
+    (void)state;
+    begin(&world, &grant);
+    order.slot = grant.slot;
+    order.generation = grant.generation;
+    first = poll_now(&world, &poll);
+    assert_int_equal(reserve_one(&world, 1, 2, WORLD_SIZE / 4, &more), MC_OK);
+    second = poll_now(&world, &poll); /* it has news */
+    answer_poll(&world, first->tag, EPOCH, &order, 1);
+    assert_word(&world, &grant, SLOT_LIVE);
+    answer_poll(&world, second->tag, EPOCH + 1, NULL, 0);
+    mount(&world, EPOCH + 1, NULL);
+    letter = poll_now(&world, &poll);
+    assert_int_equal(poll.epoch, EPOCH + 1);
+    assert_int_equal(items_next_event(&poll.events, &event), 0);
+    free(letter);
+    free(second);
+    free(first);
+    world_clear(&world);
+}
+
 static void an_orphan_is_told_until_it_is_dropped(void **state) {
     struct world world;
     struct message_grant grant;
@@ -277,6 +306,7 @@ int main(void) {
         cmocka_unit_test(ask_is_answered_when_the_slot_is_no_longer_reserved),
         cmocka_unit_test(a_lower_epochs_commands_are_ignored),
         cmocka_unit_test(a_higher_epoch_is_announced_to),
+        cmocka_unit_test(what_one_master_commanded_is_not_told_to_the_next),
         cmocka_unit_test(an_orphan_is_told_until_it_is_dropped),
         cmocka_unit_test(an_orphan_may_be_promoted),
         cmocka_unit_test(what_could_not_be_reserved_is_told_at_once_and_while_there_is_no_room),
