@@ -187,14 +187,12 @@ static void view_begins(struct loop *loop, struct client_read *read) {
     TRACE(sim, "%s.%u views slot %lu generation %lu of %s (vid %u)", node->name, loop->index, grant->slot,
           grant->generation, sim->nodes[grant->memory->owner].name, grant->vid);
     *view = (struct view){.memory = segment->memory,
-                          .segment = read->segment,
                           .grant = (uint32_t)(grant - sim->grants),
                           .cell = loop->cell,
                           .generation = read->place.generation,
                           .bytes = segment->memory->base + read->place.offset,
                           .length = (uint32_t)read->length};
     view->vid = ghost_whole(sim, view->bytes, view->length);
-    client_hold(node->client, read->segment);
     loop->cell = NULL;
     end_read(loop, read, MC_OK);
 }
@@ -288,8 +286,6 @@ static void drop_view(struct loop *loop, struct view *view, bool dies) {
     node->sim->grants[view->grant].views--;
     if (!dies) {
         *view->cell = 0;
-        client_let_go(node->client, view->segment);
-        clients_post(node);
         if (node->sim->nodes[view->memory->owner].alive)
             node_wake(&node->sim->nodes[view->memory->owner], 0);
     }

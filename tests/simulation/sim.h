@@ -159,8 +159,7 @@ enum role { MASTER_NODE, OWNER_NODE, CLIENT_NODE };
 enum loop_state { LOOP_IDLE, LOOP_NEXT, LOOP_SENT, LOOP_ATTACH, LOOP_WRITE, LOOP_READ, LOOP_WAIT, LOOP_VIEW };
 
 struct view {
-    struct memory *memory; /* NULL: none */
-    struct client_segment *segment;
+    struct memory *memory; /* NULL: none; it outlives what the client knows of its segment */
     uint32_t grant;
     _Atomic uint64_t *cell;
     uint64_t generation;

@@ -198,10 +198,6 @@ void client_end(struct client *client, uint64_t now, struct client_op *op);
 void client_attached(struct client *client, uint64_t now, struct client_segment *segment);
 void client_unreachable(struct client *client, uint64_t now, struct client_segment *segment);
 
-/* Keeps the segment while a view into it lasts; and no longer. */
-void client_hold(struct client *client, struct client_segment *segment);
-void client_let_go(struct client *client, struct client_segment *segment);
-
 /* Does what is due behind the scenes: signs of life, returns, publications to go on with or to be made again. */
 void client_step(struct client *client, uint64_t now, struct outbox *out);
 

@@ -49,15 +49,6 @@ void segment_unuse(struct client *client, struct client_segment *segment) {
     segment->uses--;
 }
 
-void client_hold(struct client *client, struct client_segment *segment) {
-    (void)client;
-    segment_use(segment);
-}
-
-void client_let_go(struct client *client, struct client_segment *segment) {
-    segment_unuse(client, segment);
-}
-
 void client_attached(struct client *client, uint64_t now, struct client_segment *segment) {
     (void)client;
     (void)now;

@@ -356,23 +356,6 @@ static void an_owner_that_is_not_listed_any_more_is_detached_in_the_end(void **s
     assert_int_equal(world->detached, 1);
 }
 
-static void a_segment_that_is_held_stays(void **state) {
-    struct world *world = *state;
-    struct client_segment *segment;
-
-    put(world, "key", 2);
-    segment = client_segments(world->client, NULL);
-    client_hold(world->client, segment);
-    world->settled = 1;
-    world->owners = 0;
-    world->owners_version++;
-    world_pass(world, 100 * CLOCK_SECOND);
-    assert_int_equal(world->detached, 1);
-    client_let_go(world->client, segment);
-    world_pass(world, 30 * CLOCK_SECOND);
-    assert_int_equal(world->detached, 2);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(a_get_looks_up_and_reads),
@@ -396,7 +379,6 @@ int main(void) {
         WORLD_TEST(sizes_and_probes_read_nothing_and_are_no_use),
         WORLD_TEST(cached_reads_are_reported),
         WORLD_TEST(an_owner_that_is_not_listed_any_more_is_detached_in_the_end),
-        WORLD_TEST(a_segment_that_is_held_stays),
     };
 
     return cmocka_run_group_tests_name("store-client-get", tests, NULL, NULL);
