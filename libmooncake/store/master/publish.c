@@ -280,7 +280,8 @@ static int32_t await(struct call *call, struct publication *publication) {
 
     if (standings[PENDING] > 0)
         return wait(call, publication);
-    if (standings[CURRENT] == 0 && standings[UNKNOWN] == 0)
+    /* One that was accepted, and is killed by what came later, has been: it is told so when what it replaced is gone. */
+    if (standings[CURRENT] == 0 && standings[UNKNOWN] == 0 && standings[KILLED] == 0)
         return finish_without(publication, MC_ERR_GONE);
     if (kill_older(publication->entry, version))
         return wait(call, publication);

@@ -244,9 +244,47 @@ static void reads_beside_eviction_upserts_and_removes_are_right_or_fail(void **s
     cluster_close(cluster);
 }
 
+/* ---- The master's own process and another one, at the same keys ---- */
+
+/* Each waits for what the other one does: the master answers one's request in the other's thread. */
+static void *quarrel(void *context) {
+    struct worker *worker = context;
+    mc_store *store = worker->context;
+    uint8_t value[100];
+    int32_t status;
+    char key[8];
+
+    for (unsigned i = 0; i < contract_scaled(300); i++) {
+        snprintf(key, sizeof(key), "k%u", i % 3);
+        value_make(value, sizeof(value), i % 3, i);
+        status = mc_store_upsert(store, TEXT(key), value, sizeof(value), NULL, NULL);
+        EXPECT(worker, status == MC_OK); /* also if it was overtaken before it was promoted */
+        if (i % 2 == 0) {
+            status = mc_store_remove(store, TEXT(key), 0, NULL);
+            EXPECT(worker, status == MC_OK || status == MC_ERR_NOT_FOUND);
+        }
+    }
+    return NULL;
+}
+
+static void a_request_may_be_answered_by_whatever_thread_brings_what_it_waits_for(void **state) {
+    struct cluster *cluster = *state;
+    struct worker workers[4];
+    mc_store *other = cluster_join(cluster, 0, 0, NULL);
+
+    for (size_t i = 0; i < 4; i++) {
+        workers[i] = (struct worker){.index = i, .context = i % 2 == 0 ? cluster->store : other};
+        worker_start(&workers[i], quarrel);
+    }
+    for (size_t i = 0; i < 4; i++)
+        worker_join(&workers[i]);
+    OK(mc_store_close(other));
+}
+
 static const struct CMUnitTest tests[] = {
     STORE_TEST(of_32_writers_of_a_key_one_wins_and_its_value_is_read),
     STORE_TEST(reads_beside_eviction_upserts_and_removes_are_right_or_fail),
+    STORE_TEST(a_request_may_be_answered_by_whatever_thread_brings_what_it_waits_for),
 };
 
 CONTRACT_PART(store_races, tests);
