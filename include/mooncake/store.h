@@ -60,7 +60,7 @@ MC_BEGIN_DECLS
  * and mc_memory_alloc answer. `options` may be NULL. */
 MC_API int32_t mc_store_open(const struct mc_store_options *options, mc_store **ret_store, struct mc_error *error);
 
-/* Ends calls in progress with MC_ERR_CLOSED, gives back what it reserved and takes its segment (with what it holds) out
+/* Ends calls in progress with MC_ERR_CLOSED (a put that the master may have by then: MC_ERR_INDETERMINATE), gives back what it reserved and takes its segment (with what it holds) out
  * of the pool. Views stay readable until released. */
 MC_API int32_t mc_store_close(mc_store *store);
 
