@@ -2,6 +2,7 @@
 #include "store/errand.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* An errand under way. */
 struct carrier {
@@ -92,5 +93,20 @@ int32_t errand_call(struct channel *channel, const struct letter *request, uint6
     }
     answer->length = length;
     *ret_answer = answer;
+    return MC_OK;
+}
+
+int32_t errand_reply(struct exchange *exchange, const struct letter *letter) {
+    uint8_t *body;
+
+    if (letter == NULL)
+        return MC_ERR_CLOSED;
+    if (letter->status != MC_OK)
+        return letter->status;
+    body = exchange_reply_body(exchange, letter->length);
+    if (body == NULL)
+        return MC_ERR_NO_MEMORY;
+    if (letter->length > 0)
+        memcpy(body, letter->body, letter->length);
     return MC_OK;
 }

@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "base/ref.h"
 #include "net/channel.h"
+#include "net/server.h"
 #include "wire/outbox.h"
 
 /* Bytes that any answer takes. */
@@ -45,5 +46,8 @@ void errand_end(struct errand *errand);
 /* The same with waiting, driven by the caller. The answer's letter is the caller's to free. */
 int32_t errand_call(struct channel *channel, const struct letter *request, uint64_t deadline,
                     struct letter **ret_answer);
+
+/* The other side: puts an answer's letter (NULL: it is over) into the reply; the reply's status. */
+int32_t errand_reply(struct exchange *exchange, const struct letter *letter);
 
 #endif

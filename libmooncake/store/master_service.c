@@ -161,26 +161,6 @@ static void visitor_answered(struct master_service *service, struct asker *asker
     loop_post(service->engine->loop, &service->answer_task);
 }
 
-static void begin_message(struct exchange *exchange) {
-    exchange_take_body(exchange);
-}
-
-/* Puts the letter's body into the reply; the reply's status. */
-static int32_t reply_with(struct exchange *exchange, const struct letter *letter) {
-    uint8_t *body;
-
-    if (letter == NULL)
-        return MC_ERR_CLOSED;
-    if (letter->status != MC_OK)
-        return letter->status;
-    body = exchange_reply_body(exchange, letter->length);
-    if (body == NULL)
-        return MC_ERR_NO_MEMORY;
-    if (letter->length > 0)
-        memcpy(body, letter->body, letter->length);
-    return MC_OK;
-}
-
 static int32_t serve_message(struct exchange *exchange) {
     struct master_service *service = exchange->service->context;
     struct visitor *visitor = calloc(1, sizeof(*visitor));
@@ -208,7 +188,7 @@ static int32_t serve_message(struct exchange *exchange) {
         exchange->body = NULL;
         return MC_ERR_PENDING;
     }
-    status = reply_with(exchange, visitor->letter);
+    status = errand_reply(exchange, visitor->letter);
     free(visitor->letter);
     free(visitor);
     return status;
@@ -246,7 +226,7 @@ static void answer_visitors(struct loop_task *task) {
         pthread_mutex_unlock(&service->lock);
         if (visitor == NULL)
             return;
-        exchange_finish(visitor->exchange, reply_with(visitor->exchange, visitor->letter));
+        exchange_finish(visitor->exchange, errand_reply(visitor->exchange, visitor->letter));
     }
 }
 
@@ -390,7 +370,7 @@ static void add_services(void *context) {
         service->services[i] = (struct service){
             .type = (uint16_t)(FRAME_CALL + FIRST_MESSAGE + 2 * i),
             .context = service,
-            .begin = begin_message,
+            .begin = exchange_take_body,
             .serve = serve_message,
             .ended = message_ended,
         };

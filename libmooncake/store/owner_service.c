@@ -202,15 +202,10 @@ int32_t owner_service_call(struct owner_service *service, const struct letter *r
     return status;
 }
 
-static void begin_message(struct exchange *exchange) {
-    exchange_take_body(exchange);
-}
-
 static int32_t serve_message(struct exchange *exchange) {
     struct owner_service *service = exchange->service->context;
     uint32_t length = exchange->request.payload;
-    struct letter *request, *answer;
-    uint8_t *body;
+    struct letter *request, *answer = NULL;
     int32_t status;
 
     /* All three messages begin with the client's id, which is the sender's incarnation: nobody speaks for others. */
@@ -224,13 +219,10 @@ static int32_t serve_message(struct exchange *exchange) {
         memcpy(request->body, exchange->body, length);
     status = owner_service_call(service, request, &answer);
     free(request);
-    if (status != MC_OK)
-        return status;
-    body = exchange_reply_body(exchange, answer->length);
-    if (body != NULL && answer->length > 0)
-        memcpy(body, answer->body, answer->length);
+    if (status == MC_OK)
+        status = errand_reply(exchange, answer);
     free(answer);
-    return body != NULL ? MC_OK : MC_ERR_NO_MEMORY;
+    return status;
 }
 
 /* ---- The master ---- */
@@ -281,7 +273,7 @@ static void add_services(void *context) {
         service->services[i] = (struct service){
             .type = (uint16_t)(FRAME_CALL + types[i]),
             .context = service,
-            .begin = begin_message,
+            .begin = exchange_take_body,
             .serve = serve_message,
         };
         service->added = server_add(service->engine->server, &service->services[i]);
@@ -405,15 +397,6 @@ struct owner_service *owner_service_close(struct owner_service *service) {
 
 struct segment_memory *owner_service_memory(struct owner_service *service) {
     return service->memory;
-}
-
-struct message_id owner_service_segment(struct owner_service *service) {
-    struct message_id segment;
-
-    pthread_mutex_lock(&service->lock);
-    segment = *owner_segment(service->core);
-    pthread_mutex_unlock(&service->lock);
-    return segment;
 }
 
 bool owner_service_mounted(struct owner_service *service) {

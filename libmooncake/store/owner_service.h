@@ -55,7 +55,6 @@ int32_t owner_service_call(struct owner_service *service, const struct letter *r
 /* The memory, without a reference. */
 struct segment_memory *owner_service_memory(struct owner_service *service);
 
-struct message_id owner_service_segment(struct owner_service *service);
 bool owner_service_mounted(struct owner_service *service);
 struct owner_usage owner_service_usage(struct owner_service *service);
 
