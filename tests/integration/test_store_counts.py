@@ -1,4 +1,4 @@
-"""What a read of a known location costs where memory is mapped: nothing but the copy. Counted from outside by strace."""
+"""A read of a known location in mapped memory costs nothing but the copy: counted from outside by strace."""
 
 from __future__ import annotations
 
