@@ -336,7 +336,7 @@ int64_t operation_remove_all(struct store *store, uint64_t deadline, struct mc_e
     int64_t removed = 0;
 
     do {
-        struct items page;
+        struct items page = {0};
         int64_t count = operation_list(store, &cursor, PAGE_KEYS, deadline, &page, error);
 
         if (count != MC_OK)

@@ -178,7 +178,7 @@ void publications_answer(struct client *client, uint64_t now, struct sent *sent,
                          size_t length) {
     struct message_published published;
     struct message_verdict verdict = {0};
-    struct message_stamp stamp;
+    struct message_stamp stamp = {0};
 
     if (status == MC_OK)
         status = message_unpack_published(body, length, &published);
