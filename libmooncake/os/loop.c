@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "os/event.h"
 #include "os/fork.h"
 #include "os/thread.h"
 
@@ -256,6 +257,36 @@ static void run_tasks(struct loop *loop) {
         task->run(task);
         end(loop);
     }
+}
+
+/* A function that somebody waits for. */
+struct visit {
+    struct loop_task task;
+    void (*run)(void *context);
+    void *context;
+    struct event done;
+};
+
+static void run_visit(struct loop_task *task) {
+    struct visit *visit = list_entry(task, struct visit, task);
+
+    visit->run(visit->context);
+    event_set(&visit->done);
+}
+
+void loop_run(struct loop *loop, void (*run_there)(void *context), void *context) {
+    struct visit visit = {.task = {.run = run_visit}, .run = run_there, .context = context};
+
+    if (loop_on_thread(loop)) {
+        run_there(context);
+        return;
+    }
+    event_init(&visit.done);
+    list_init(&visit.task.node);
+    loop_post(loop, &visit.task);
+    event_wait(&visit.done, CLOCK_NEVER);
+    loop_unpost_sync(loop, &visit.task);
+    event_destroy(&visit.done);
 }
 
 /* ---- Timers ---- */

@@ -60,6 +60,9 @@ void loop_post(struct loop *loop, struct loop_task *task);
 /* Takes a posted task back, and waits until it is not running; at once on the loop's own thread. */
 void loop_unpost_sync(struct loop *loop, struct loop_task *task);
 
+/* Runs the function on the loop's thread and waits for it; at once on that thread. */
+void loop_run(struct loop *loop, void (*run_there)(void *context), void *context);
+
 void loop_timer_init(struct loop_timer *timer, void (*fire)(struct loop_timer *timer, uint64_t now));
 
 /* Sets or moves the timer. Wakes the loop only if it would sleep past `when`. */

@@ -424,7 +424,7 @@ int32_t master_service_open(const struct master_service_options *options, struct
         service_free(service);
         return status;
     }
-    engine_run(service->engine, add_services, service);
+    loop_run(service->engine->loop, add_services, service);
     if (service->added != MC_OK) {
         status = status_set(error, service->added, 0, "the engine serves a store already");
         master_service_close(service);
@@ -471,7 +471,7 @@ struct master_service *master_service_close(struct master_service *service) {
     if (service == NULL)
         return NULL;
     master_service_shut(service);
-    engine_run(service->engine, remove_services, service);
+    loop_run(service->engine->loop, remove_services, service);
     loop_timer_cancel_sync(service->engine->loop, &service->timer);
     loop_unpost_sync(service->engine->loop, &service->answer_task);
     service_free(service);

@@ -338,9 +338,9 @@ int32_t owner_service_open(const struct owner_service_options *options, struct o
         free(service);
         return status;
     }
-    engine_run(service->engine, add_services, service);
+    loop_run(service->engine->loop, add_services, service);
     if (service->added != MC_OK) {
-        engine_run(service->engine, remove_services, service);
+        loop_run(service->engine->loop, remove_services, service);
         owner_free(service->core);
         ref_drop(&service->memory->ref);
         pthread_mutex_destroy(&service->lock);
@@ -384,7 +384,7 @@ struct owner_service *owner_service_close(struct owner_service *service) {
     if (service == NULL)
         return NULL;
     owner_service_stop(service);
-    engine_run(service->engine, remove_services, service);
+    loop_run(service->engine->loop, remove_services, service);
     tender_stop(&service->tender);
     list_each (node, after, &service->suspects)
         free(list_entry(node, struct suspect, node));

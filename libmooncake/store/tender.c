@@ -153,7 +153,7 @@ static void stop(void *context) {
 }
 
 void tender_stop(struct tender *tender) {
-    engine_run(tender->engine, stop, tender);
+    loop_run(tender->engine->loop, stop, tender);
     loop_timer_cancel_sync(tender->engine->loop, &tender->timer);
     loop_unpost_sync(tender->engine->loop, &tender->task);
     pthread_mutex_destroy(&tender->lock);

@@ -255,35 +255,6 @@ static int32_t listen_at(struct engine *engine, const struct mc_engine_options *
 
 /* ---- What is built on an engine ---- */
 
-struct visit {
-    struct loop_task task;
-    void (*run)(void *context);
-    void *context;
-    struct event done;
-};
-
-static void run_visit(struct loop_task *task) {
-    struct visit *visit = list_entry(task, struct visit, task);
-
-    visit->run(visit->context);
-    event_set(&visit->done);
-}
-
-void engine_run(struct engine *engine, void (*run)(void *context), void *context) {
-    struct visit visit = {.task = {.run = run_visit}, .run = run, .context = context};
-
-    if (loop_on_thread(engine->loop)) {
-        run(context);
-        return;
-    }
-    event_init(&visit.done);
-    list_init(&visit.task.node);
-    loop_post(engine->loop, &visit.task);
-    event_wait(&visit.done, CLOCK_NEVER);
-    loop_unpost_sync(engine->loop, &visit.task);
-    event_destroy(&visit.done);
-}
-
 bool engine_in_flight(struct engine *engine, const void *guard) {
     for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
         const struct engine_transport *slot = &engine->transports[i];
@@ -310,7 +281,7 @@ void engine_watch_clients(struct engine *engine, void (*lost)(void *context, con
                           void *context) {
     struct watcher watcher = {server_clients(engine->server), lost, context};
 
-    engine_run(engine, watch_clients, &watcher);
+    loop_run(engine->loop, watch_clients, &watcher);
 }
 
 uint32_t engine_client_count(struct engine *engine, const uint8_t incarnation[16]) {
@@ -338,7 +309,7 @@ static void stop_serving(void *context) {
 /* Takes down whatever of the layers is there. Nothing is in flight, no call in progress. */
 static void take_down(struct engine *engine) {
     if (engine->loop != NULL)
-        engine_run(engine, stop_serving, engine);
+        loop_run(engine->loop, stop_serving, engine);
     while (!list_empty(&engine->peers)) {
         struct peer *peer = list_entry(engine->peers.next, struct peer, node);
 

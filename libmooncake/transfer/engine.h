@@ -73,10 +73,6 @@ void engine_unuse(struct engine *engine);
 
 /* ---- For what is built on engines. All within an engine call, or on the loop's thread while the engine serves. ---- */
 
-/* Runs the function on the loop's thread, where services are added and removed, and waits for it. At once on that
- * thread. */
-void engine_run(struct engine *engine, void (*run)(void *context), void *context);
-
 /* Is a guarded transfer by a peer under way that may have found this 8-byte word of the engine's registered memory
  * equal to its guard value? To be asked by whoever has changed the word: after false, none that began before the change
  * goes on. True may also mean that another one is under way. Any thread. */

@@ -79,39 +79,14 @@ static inline void gate_await(struct gate *gate, int count) {
 
 /* ---- The loop's thread ---- */
 
-struct loop_visit {
-    struct loop_task task;
-    void (*run)(void *context);
-    void *context;
-    struct gate done;
-};
-
-static inline void loop_visit_run(struct loop_task *task) {
-    struct loop_visit *visit = (struct loop_visit *)task;
-
-    visit->run(visit->context);
-    gate_step(&visit->done);
-}
-
-/* Calls run(context) on the loop's thread and waits until it has returned. */
-static inline void on_loop(struct loop *loop, void (*run)(void *context), void *context) {
-    struct loop_visit visit = {.task = {.run = loop_visit_run}, .run = run, .context = context};
-
-    gate_init(&visit.done);
-    loop_post(loop, &visit.task);
-    gate_await(&visit.done, 1);
-    loop_unpost_sync(loop, &visit.task);
-    gate_destroy(&visit.done);
-}
-
 static inline void nothing(void *context) {
     (void)context;
 }
 
 /* Returns when the loop has seen everything that was ready before. */
 static inline void loop_flush(struct loop *loop) {
-    on_loop(loop, nothing, NULL);
-    on_loop(loop, nothing, NULL);
+    loop_run(loop, nothing, NULL);
+    loop_run(loop, nothing, NULL);
 }
 
 /* ---- Bytes ---- */

@@ -113,7 +113,7 @@ static int close_world(void **state) {
     struct world *world = *state;
 
     channel_close(world->channel);
-    on_loop(world->loops[0], close_server, world);
+    loop_run(world->loops[0], close_server, world);
     for (int i = 0; i < 2; i++)
         loop_stop(world->loops[i]);
     free(world);
@@ -189,7 +189,7 @@ static void what_ends_the_channels_connections_ends_the_calls(void **state) {
     for (int i = 0; i < 2; i++)
         assert_ended(&wishes[i], MC_ERR_CONNECTION_LOST);
     assert_ended(&wishes[2], MC_ERR_CONNECTION_LOST);
-    on_loop(world->loops[0], close_server, world);
+    loop_run(world->loops[0], close_server, world);
     wish_init(&wishes[0]);
     channel_begin(world->channel, &wishes[0].call, ECHO, NULL, 0, NULL, 0);
     gate_await(&wishes[0].done, 1);

@@ -157,7 +157,7 @@ static void close_server(void *context) {
 static int close_world(void **state) {
     struct world *world = *state;
 
-    on_loop(world->loop, close_server, world);
+    loop_run(world->loop, close_server, world);
     loop_stop(world->loop);
     socket_close(world->client);
     for (int i = 0; i < SERVICES; i++) {
@@ -376,7 +376,7 @@ static void a_server_that_closes_ends_all_exchanges(void **state) {
     for (int i = 0; i < 40; i++)
         assert_true(peer_send_frame(world->client, &(struct frame){.type = BIG, .length = sizeof(big)}, NULL));
     gate_await(&probe_for(world, BIG)->served, 40);
-    on_loop(world->loop, close_server, world);
+    loop_run(world->loop, close_server, world);
     assert_probe(world, BIG, 40, 40, 0, 40);
     assert_true(peer_ended(world->client));
 }

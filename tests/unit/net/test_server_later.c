@@ -141,7 +141,7 @@ static void close_server(void *context) {
 static int close_world(void **state) {
     struct world *world = *state;
 
-    on_loop(world->loop, close_server, world);
+    loop_run(world->loop, close_server, world);
     loop_stop(world->loop);
     socket_close(world->client);
     for (int i = 0; i < world->count; i++)
@@ -181,7 +181,7 @@ static void a_reply_may_come_after_a_thousand_others(void **state) {
     for (uint64_t i = 0; i < 1000; i++)
         assert_reply(world->client, 100 + i, MC_OK, "");
     assert_int_equal(gate_count(&world->ended), 0);
-    on_loop(world->loop, finish_all, world);
+    loop_run(world->loop, finish_all, world);
     assert_reply(world->client, 7, MC_OK, "late");
     gate_await(&world->ended, 1);
 }
@@ -204,7 +204,7 @@ static void a_session_that_dies_ends_what_is_pending(void **state) {
     gate_await(&world->served, 20);
     world->client = socket_close(world->client);
     gate_await(&world->ended, 20);
-    on_loop(world->loop, finish_all, world); /* finds none */
+    loop_run(world->loop, finish_all, world); /* finds none */
     assert_int_equal(gate_count(&world->ended), 20);
 }
 
@@ -221,7 +221,7 @@ static void the_end_of_an_exchange_may_finish_others_of_the_same_session(void **
     for (uint64_t i = 0; i < 20; i++)
         send_request(world->client, i == 0 ? AT_ONCE : LATER, i);
     gate_await(&world->served, 39);
-    on_loop(world->loop, finish_all, world);
+    loop_run(world->loop, finish_all, world);
     for (uint64_t i = 0; i < 20; i++)
         assert_reply(world->client, i, MC_OK, i == 0 ? "soon" : "late");
     gate_await(&world->ended, 40);
@@ -241,11 +241,11 @@ static void a_client_may_have_only_so_many_pending_and_goes_on_when_they_are_ans
     send_request(world->client, LATER, 5000);
     loop_flush(world->loop);
     assert_int_equal(gate_count(&world->served), 4096);
-    on_loop(world->loop, finish_all, world);
+    loop_run(world->loop, finish_all, world);
     for (uint64_t i = 0; i < 4096; i++)
         assert_reply(world->client, i, MC_OK, "late");
     gate_await(&world->served, 4097);
-    on_loop(world->loop, finish_all, world);
+    loop_run(world->loop, finish_all, world);
     assert_reply(world->client, 5000, MC_OK, "late");
 }
 
@@ -282,7 +282,7 @@ static void a_service_that_is_removed_has_ended_and_its_requests_are_answered(vo
     assert_reply(world->client, 2, MC_OK, "soon");
     gate_await(&world->served, 1);
     loop_flush(world->loop);
-    on_loop(world->loop, remove_later, world);
+    loop_run(world->loop, remove_later, world);
     gate_await(&world->ended, 3);
     assert_reply(world->client, 1, MC_ERR_CLOSED, "");
     assert_true(peer_send(within, header, 50));
@@ -305,12 +305,12 @@ static void a_service_may_be_added_again(void **state) {
     struct world *world = *state;
 
     for (uint64_t i = 0; i < 10; i++) {
-        on_loop(world->loop, remove_later, world);
-        on_loop(world->loop, remove_later, world); /* one that isn't there */
-        on_loop(world->loop, add_later, world);
+        loop_run(world->loop, remove_later, world);
+        loop_run(world->loop, remove_later, world); /* one that isn't there */
+        loop_run(world->loop, add_later, world);
         send_request(world->client, LATER, i);
         gate_await(&world->served, (int)i + 1);
-        on_loop(world->loop, finish_all, world);
+        loop_run(world->loop, finish_all, world);
         assert_reply(world->client, i, MC_OK, "late");
     }
 }
@@ -336,7 +336,7 @@ static void add_many(void *context) {
 static void a_type_has_one_service_and_their_number_ends(void **state) {
     struct world *world = *state;
 
-    on_loop(world->loop, add_many, world);
+    loop_run(world->loop, add_many, world);
 }
 
 /* ---- Clients ---- */
@@ -394,7 +394,7 @@ static void exchanges_have_ended_when_a_client_is_lost(void **state) {
 static void a_server_that_closes_tells_nobody_of_its_clients(void **state) {
     struct world *world = *state;
 
-    on_loop(world->loop, close_server, world);
+    loop_run(world->loop, close_server, world);
     assert_int_equal(gate_count(&world->lost), 0);
 }
 

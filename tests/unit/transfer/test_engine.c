@@ -136,7 +136,7 @@ static void run_again(void *context) {
     if (!loop_on_thread(visit->engine->loop))
         abort();
     if (visit->runs++ == 0)
-        engine_run(visit->engine, run_again, visit);
+        loop_run(visit->engine->loop, run_again, visit);
 }
 
 static void a_function_runs_on_the_loops_thread_and_has_run_on_return(void **state) {
@@ -144,7 +144,7 @@ static void a_function_runs_on_the_loops_thread_and_has_run_on_return(void **sta
     struct visit visit = {.engine = station.engine};
 
     (void)state;
-    engine_run(station.engine, run_again, &visit);
+    loop_run(station.engine->loop, run_again, &visit);
     assert_int_equal(visit.runs, 2);
     close_station(&station);
 }

@@ -57,7 +57,7 @@ static void close_server(void *context) {
 static int close_world(void **state) {
     struct world *world = *state;
 
-    on_loop(world->loop, close_server, world);
+    loop_run(world->loop, close_server, world);
     loop_stop(world->loop);
     assert_null(notifications_free(world->notifications));
     socket_close(world->client);

@@ -96,7 +96,7 @@ static int close_world(void **state) {
     transport_self.disconnect(world->link);
     transport_self.close(world->transport);
     channel_close(world->channel);
-    on_loop(world->loop, close_server, world);
+    loop_run(world->loop, close_server, world);
     loop_stop(world->loop);
     free(world->memory);
     free(world);

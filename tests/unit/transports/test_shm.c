@@ -108,8 +108,8 @@ static int close_world(void **state) {
 
     shm_guest_close(world->guest);
     channel_close(world->channel);
-    on_loop(world->loops[0], stop_host, world);
-    on_loop(world->loops[0], close_server, world);
+    loop_run(world->loops[0], stop_host, world);
+    loop_run(world->loops[0], close_server, world);
     for (int i = 0; i < 2; i++)
         loop_stop(world->loops[i]);
     shm_host_close(world->shm);
@@ -643,7 +643,7 @@ static void a_guest_learns_that_its_host_has_stopped(void **state) {
     int steps;
 
     assert_true(shm_guest_reach(world->guest, &slice));
-    on_loop(world->loops[0], stop_host, world);
+    loop_run(world->loops[0], stop_host, world);
     while (copy(world->guest, &slice, &steps) != MC_ERR_CONNECTION_LOST) {
         assert_true(clock_now() < deadline);
         slice.moved = 0;

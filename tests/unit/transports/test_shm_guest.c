@@ -207,7 +207,7 @@ static int close_stage(void **state) {
     shutdown(stage->listener, SHUT_RDWR);
     pthread_join(stage->thread, NULL);
     channel_close(stage->channel);
-    on_loop(stage->loops[0], close_server, stage);
+    loop_run(stage->loops[0], close_server, stage);
     for (int i = 0; i < 2; i++)
         loop_stop(stage->loops[i]);
     socket_close(stage->listener);
