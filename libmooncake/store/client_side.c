@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "base/text.h"
 #include "net/auth.h"
 #include "os/memfd.h"
@@ -209,16 +210,24 @@ static void parcel_done(struct errand *errand) {
         event_set(&round->done);
 }
 
-/* An owner that didn't answer in its time is out of reach: others are asked meanwhile. */
-static void give_answer(struct client_side *side, struct client_op *op, const struct letter *letter, int32_t status,
-                        const struct letter *answer) {
-    if (status == MC_ERR_TIMEOUT && !is_master(&letter->to))
-        status = MC_ERR_UNREACHABLE;
+/* Brings the core the answer to a letter of `op` (NULL: of its own), or that there is none. */
+static void bring_answer(struct client_side *side, struct client_op *op, const struct letter *letter, int32_t status,
+                         const struct letter *answer) {
     pthread_mutex_lock(&side->lock);
     note_heard(side, letter, status);
     client_answer(side->core, clock_now(), op, letter->tag, status, (uint16_t)(letter->type + 1),
                   answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
+    if (op == NULL)
+        pthread_cond_broadcast(&side->changed);
     pthread_mutex_unlock(&side->lock);
+}
+
+/* An owner that didn't answer an operation in its time is out of reach: others are asked meanwhile. */
+static void give_answer(struct client_side *side, struct client_op *op, const struct letter *letter, int32_t status,
+                        const struct letter *answer) {
+    bool too_late = status == MC_ERR_TIMEOUT && !is_master(&letter->to);
+
+    bring_answer(side, op, letter, too_late ? MC_ERR_UNREACHABLE : status, answer);
 }
 
 static uint64_t letter_deadline(const struct client_op *op, bool to_master) {
@@ -359,11 +368,25 @@ void client_side_begin(struct client_side *side, struct client_op *op, enum clie
     pthread_mutex_unlock(&side->lock);
 }
 
+/* What was waited for when the client was closed. Final results stay. */
+static int32_t closed_status(int32_t status) {
+    bool passing = status == MC_ERR_PENDING || status == MC_ERR_NO_SPACE || status == MC_ERR_GUARD_MISMATCH ||
+                   status == MC_ERR_GONE || status_retryable(status);
+
+    return passing ? MC_ERR_CLOSED : status;
+}
+
 void client_side_end(struct client_side *side, struct client_op *op) {
     uint64_t now = clock_now(), wake;
+    bool cut = op->unfinished > 0; /* which only closing does */
 
     pthread_mutex_lock(&side->lock);
     client_end(side->core, now, op);
+    if (cut) {
+        op->status = closed_status(op->status);
+        for (size_t i = 0; i < op->count; i++)
+            op->items[i].status = closed_status(op->items[i].status);
+    }
     wake = client_wake(side->core);
     pthread_mutex_unlock(&side->lock);
     tender_wake(&side->tender, wake);
@@ -409,15 +432,10 @@ static void send_errand(void *context, struct errand *errand) {
 
 static void answered(void *context, uint64_t now, struct errand *errand) {
     struct client_side *side = context;
-    const struct letter *answer = errand->answer;
 
+    (void)now;
     end_errand(side, errand);
-    pthread_mutex_lock(&side->lock);
-    note_heard(side, errand->request, errand->status);
-    client_answer(side->core, now, NULL, errand->request->tag, errand->status, (uint16_t)(errand->request->type + 1),
-                  answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
-    pthread_cond_broadcast(&side->changed);
-    pthread_mutex_unlock(&side->lock);
+    bring_answer(side, NULL, errand->request, errand->status, errand->answer);
 }
 
 static const struct tender_ops tender_ops = {step, send_errand, answered};

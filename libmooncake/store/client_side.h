@@ -63,6 +63,7 @@ enum client_need client_side_run(struct client_side *side, struct client_op *op)
 
 void client_side_begin(struct client_side *side, struct client_op *op, enum client_kind kind, struct client_item *items,
                        size_t count, const struct client_put_options *options, uint64_t deadline);
+/* Ends it at any stage; what closing has interrupted is MC_ERR_CLOSED. */
 void client_side_end(struct client_side *side, struct client_op *op);
 
 #endif

@@ -6,19 +6,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/crc32c.h"
 #include "store/attachment.h"
 #include "transfer/batch.h"
 
 #define GUARDS_TRIED 3 /* a slot changes from RESERVED to LIVE once; once more for a look at the wrong moment */
-
-static struct slot *slot_at(uint8_t *memory, const struct message_place *place) {
-    return (struct slot *)(void *)(memory + place->slot);
-}
-
-static uint32_t checksum(const void *payload, uint64_t length, const void *key, uint32_t key_length) {
-    return crc32c(crc32c(0, payload, length), key, key_length);
-}
 
 /* ---- Transfers ---- */
 
@@ -91,7 +82,7 @@ static void write_mapped(struct client_write *write, uint8_t *memory) {
     const struct client_item *item = write->item;
     uint8_t *extent = memory + write->place.offset;
 
-    write->description.crc = checksum(item->value, item->length, item->key, item->key_length);
+    write->description.crc = slot_checksum(item->value, item->length, item->key, item->key_length);
     slot_copy(extent, item->value, item->length);
     slot_copy(extent + item->length, item->key, item->key_length);
     slot_describe(slot_at(memory, &write->place), &write->description);
@@ -105,7 +96,7 @@ static void load_write(struct load *load, struct client_write *write, const stru
     const struct client_item *item = write->item;
     void *value = (void *)(uintptr_t)item->value, *key = (void *)(uintptr_t)item->key;
 
-    write->description.crc = checksum(item->value, item->length, item->key, item->key_length);
+    write->description.crc = slot_checksum(item->value, item->length, item->key, item->key_length);
     load_add(load, attachment, MC_WRITE, value, write->place.offset, item->length, &write->place, SLOT_RESERVED);
     load_add(load, attachment, MC_WRITE, key, write->place.offset + item->length, item->key_length, &write->place,
              SLOT_RESERVED);
@@ -154,8 +145,9 @@ static int32_t check_description(const struct client_read *read, const struct sl
 }
 
 static int32_t check_bytes(const struct client_read *read, const void *buffer, uint32_t crc) {
-    return checksum(buffer, read->length, read->item->key, read->item->key_length) == crc ? MC_OK
-                                                                                          : MC_ERR_CHECKSUM_MISMATCH;
+    return slot_checksum(buffer, read->length, read->item->key, read->item->key_length) == crc
+               ? MC_OK
+               : MC_ERR_CHECKSUM_MISMATCH;
 }
 
 static int32_t read_mapped(struct copy_target *target, uint8_t *memory, bool verify) {

@@ -31,7 +31,6 @@ struct asker {
 /* A peer's request. Freed when its exchange has ended. */
 struct visitor {
     struct asker asker;
-    struct master_service *service;
     struct exchange *exchange;
     struct list ready; /* in service->ready: the answer is there */
     bool answered;
@@ -108,9 +107,11 @@ static void arm(struct master_service *service) {
     }
 }
 
-static void lead_above(struct master_service *service, uint64_t now, uint64_t epoch, bool grace) {
-    state_file_save(service->state_file, epoch, NULL, 0);
-    master_lead(service->core, now, epoch, CLOCK_NEVER, NULL, 0, grace);
+/* A master without its state has begun too low: owners and clients know better, and get time to come back. */
+static void lead_above(struct master_service *service, uint64_t now, uint64_t higher) {
+    log_line(MC_LOG_INFO, "the master leads anew: somebody knows epoch %llu", (unsigned long long)higher);
+    state_file_save(service->state_file, higher + 1, NULL, 0);
+    master_lead(service->core, now, higher + 1, CLOCK_NEVER, NULL, 0, true);
 }
 
 /* A request for the core. */
@@ -125,11 +126,8 @@ static void ask(struct master_service *service, uint64_t tag, uint16_t type, con
     else
         master_request(service->core, now, tag, type, body, length, &out);
     higher = master_higher_epoch(service->core);
-    if (higher > 0) {
-        /* A master without its state has begun too low: owners and clients know better. */
-        log_line(MC_LOG_INFO, "the master leads anew: somebody knows epoch %llu", (unsigned long long)higher);
-        lead_above(service, now, higher + 1, true);
-    }
+    if (higher > 0)
+        lead_above(service, now, higher);
     deliver(service, &out);
     outbox_clear(&out);
     arm(service);
@@ -170,7 +168,6 @@ static int32_t serve_message(struct exchange *exchange) {
 
     if (visitor == NULL)
         return MC_ERR_NO_MEMORY;
-    visitor->service = service;
     visitor->exchange = exchange;
     visitor->asker.answered = visitor_answered;
     list_init(&visitor->asker.node);

@@ -214,12 +214,6 @@ static struct client_put_options put_options(const struct operation *operation) 
     };
 }
 
-/* What an item waited for when the store was closed under it. Final results stay. */
-static bool is_passing(int32_t status) {
-    return status == MC_ERR_PENDING || status == MC_ERR_NO_SPACE || status == MC_ERR_GUARD_MISMATCH ||
-           status == MC_ERR_GONE || status_retryable(status);
-}
-
 static const char *why_no_space(struct store *store, const struct client_item *item) {
     struct client_segment *segment = NULL;
     uint64_t largest = 0;
@@ -256,7 +250,6 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
     const struct client_put_options put = put_options(operation);
     int32_t first = MC_OK;
     size_t first_index = 0;
-    bool closed;
 
     *ret_failed = 0;
     if (!make_items(&run)) {
@@ -266,14 +259,10 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
     client_side_begin(&store->client, &run.op, kind_of(operation->kind), run.items, operation->keys.count, &put,
                       operation->deadline);
     drive(&run);
-    closed = run.op.unfinished > 0;
     client_side_end(&store->client, &run.op);
     for (size_t i = 0; i < operation->keys.count; i++) {
-        int32_t status;
+        int32_t status = hand_over(&run, i);
 
-        if (closed && is_passing(run.items[i].status))
-            run.items[i].status = MC_ERR_CLOSED;
-        status = hand_over(&run, i);
         if (status != MC_OK && (*ret_failed)++ == 0) {
             first = status;
             first_index = i;
@@ -288,19 +277,15 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
 int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t deadline, struct items *ret_keys,
                        struct mc_error *error) {
     struct client_op op = {0};
-    bool closed;
-    int32_t status;
 
     client_side_begin(&store->client, &op, CLIENT_LIST, NULL, 0, NULL, deadline);
     op.cursor = *cursor;
     op.limit = limit;
     (void)client_side_run(&store->client, &op);
-    closed = op.unfinished > 0;
     client_side_end(&store->client, &op);
-    status = closed ? MC_ERR_CLOSED : op.status;
-    if (status != MC_OK) {
+    if (op.status != MC_OK) {
         items_clear(&op.listed);
-        return status_set(error, status, 0, "%s", status_text(status));
+        return status_set(error, op.status, 0, "%s", status_text(op.status));
     }
     *cursor = op.cursor;
     *ret_keys = op.listed;

@@ -181,7 +181,8 @@ static bool in_flight(void *context, const struct slot *slot) {
     return engine_in_flight(service->engine, &slot->word);
 }
 
-int32_t owner_service_call(struct owner_service *service, const struct letter *request, struct letter **ret_answer) {
+static int32_t ask(struct owner_service *service, uint16_t type, const uint8_t *body, uint32_t length,
+                   struct letter **ret_answer) {
     struct letter *answer;
     struct outbox out;
     uint64_t now = clock_now(), wake;
@@ -189,7 +190,7 @@ int32_t owner_service_call(struct owner_service *service, const struct letter *r
 
     outbox_init(&out);
     pthread_mutex_lock(&service->lock);
-    owner_request(service->core, now, request->tag, request->type, request->body, request->length, &out);
+    owner_request(service->core, now, 0, type, body, length, &out);
     wake = owner_wake(service->core);
     pthread_mutex_unlock(&service->lock);
     tender_wake(&service->tender, wake);
@@ -202,23 +203,20 @@ int32_t owner_service_call(struct owner_service *service, const struct letter *r
     return status;
 }
 
+int32_t owner_service_call(struct owner_service *service, const struct letter *request, struct letter **ret_answer) {
+    return ask(service, request->type, request->body, request->length, ret_answer);
+}
+
 static int32_t serve_message(struct exchange *exchange) {
     struct owner_service *service = exchange->service->context;
     uint32_t length = exchange->request.payload;
-    struct letter *request, *answer = NULL;
+    struct letter *answer = NULL;
     int32_t status;
 
     /* All three messages begin with the client's id, which is the sender's incarnation: nobody speaks for others. */
     if (length < sizeof(struct message_id) || memcmp(exchange->body, exchange->client, sizeof(struct message_id)) != 0)
         return MC_ERR_ACCESS_DENIED;
-    request = malloc(sizeof(*request) + length);
-    if (request == NULL)
-        return MC_ERR_NO_MEMORY;
-    *request = (struct letter){.type = (uint16_t)(exchange->request.type - FRAME_CALL), .length = length};
-    if (length > 0)
-        memcpy(request->body, exchange->body, length);
-    status = owner_service_call(service, request, &answer);
-    free(request);
+    status = ask(service, (uint16_t)(exchange->request.type - FRAME_CALL), exchange->body, length, &answer);
     if (status == MC_OK)
         status = errand_reply(exchange, answer);
     free(answer);

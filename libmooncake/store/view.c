@@ -4,8 +4,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/crc32c.h"
-
 /* ---- The engine ---- */
 
 static void engine_destroy(struct ref *ref) {
@@ -107,14 +105,14 @@ int32_t view_pin(struct store_engine *engine, const struct client_read *read, bo
     view->attachment = attachment;
     view->cell = cell;
     view->data = attachment->memory + read->place.offset;
-    slot = (const struct slot *)(const void *)(attachment->memory + read->place.slot);
+    slot = slot_at(attachment->memory, &read->place);
     /* The pin first, then the look (rule 10): the owner does it the other way round. */
     atomic_store(&attachment->pins->cells[cell], read->place.generation);
     atomic_thread_fence(memory_order_seq_cst);
     if (!slot_look(slot, read->place.generation, &item->hash, read->length))
         status = MC_ERR_GUARD_MISMATCH;
     else if (verify &&
-             crc32c(crc32c(0, view->data, view->length), item->key, item->key_length) != slot_description(slot).crc)
+             slot_checksum(view->data, view->length, item->key, item->key_length) != slot_description(slot).crc)
         status = MC_ERR_CHECKSUM_MISMATCH;
     if (status != MC_OK)
         ref_drop(&view->object.ref);

@@ -1,7 +1,9 @@
-/* wire/slot.c - the hash of a key (XXH3, 128 bits), and copies to and from segments. */
+/* wire/slot.c - the hash of a key (XXH3, 128 bits), checksums of objects, and copies to and from segments. */
 #include "wire/slot.h"
 
 #include <string.h>
+
+#include "base/crc32c.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -17,6 +19,10 @@ struct key_hash key_hash(const void *key, size_t length) {
 #define WATCHED 1
 #endif
 #endif
+
+uint32_t slot_checksum(const void *payload, uint64_t length, const void *key, uint32_t key_length) {
+    return crc32c(crc32c(0, payload, length), key, key_length);
+}
 
 void slot_copy(void *to, const void *from, size_t length) {
 #if defined(WATCHED) || defined(__SANITIZE_THREAD__)

@@ -90,6 +90,14 @@ static inline struct slot_description slot_description(const struct slot *slot) 
 /* To or from a segment; memcpy, except where the thread sanitizer watches. */
 void slot_copy(void *to, const void *from, size_t length);
 
+/* The slot of this place in a mapped segment; that it lies in it is the caller's to have checked. */
+static inline struct slot *slot_at(uint8_t *memory, const struct message_place *place) {
+    return (struct slot *)(void *)(memory + place->slot);
+}
+
+/* What described.crc has to be. */
+uint32_t slot_checksum(const void *payload, uint64_t length, const void *key, uint32_t key_length);
+
 /* The first look at a mapped slot: readable under the generation, and of this key and length. */
 static inline bool slot_look(const struct slot *slot, uint64_t generation, const struct key_hash *hash,
                              uint64_t length) {
