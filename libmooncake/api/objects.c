@@ -168,29 +168,29 @@ int32_t mc_store_remove_batch(mc_store *store, const struct mc_keys *keys, uint6
 
 /* ---- One object: a batch of one ---- */
 
-/* A key as a batch. False, with the error set: it can't be one. */
-static bool one_key(const void *key, size_t length, uint32_t *storage, struct mc_keys *ret_keys, int32_t *ret_status,
-                    struct mc_error *error) {
-    if (key == NULL || length == 0 || length > MC_KEY_MAX) {
-        *ret_status = status_set(error, MC_ERR_INVALID_KEY, 0, "a key has 1 to %u bytes, not %zu", MC_KEY_MAX,
-                                 key == NULL ? (size_t)0 : length);
-        return false;
-    }
-    *storage = (uint32_t)length;
-    *ret_keys = (struct mc_keys){.bytes = key, .lengths = storage, .count = 1};
-    return true;
+/* A batch of one key; it points to itself. */
+struct one_key {
+    uint32_t length;
+    struct mc_keys keys;
+};
+
+static int32_t one_key(const void *key, size_t length, struct one_key *ret_one, struct mc_error *error) {
+    if (key == NULL || length == 0 || length > MC_KEY_MAX)
+        return status_set(error, MC_ERR_INVALID_KEY, 0, "a key has 1 to %u bytes, not %zu", MC_KEY_MAX,
+                          key == NULL ? (size_t)0 : length);
+    ret_one->length = (uint32_t)length;
+    ret_one->keys = (struct mc_keys){.bytes = key, .lengths = &ret_one->length, .count = 1};
+    return MC_OK;
 }
 
 static int32_t put_one(mc_store *store, const void *key, size_t key_length, const void *value, uint64_t length,
                        const struct mc_put_options *options, bool upsert, struct mc_error *error) {
     struct mc_put_options taken;
-    struct mc_keys keys;
-    uint32_t storage;
-    int32_t status, item;
+    struct one_key one;
+    int32_t status = one_key(key, key_length, &one, error), item;
 
-    if (!one_key(key, key_length, &storage, &keys, &status, error))
-        return status;
-    status = check_put(&taken, options, error);
+    if (status == MC_OK)
+        status = check_put(&taken, options, error);
     if (status == MC_OK && (taken.flags & MC_PUT_UPSERT) != 0)
         status = status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "MC_PUT_UPSERT is for batches: call mc_store_upsert");
     if (status != MC_OK)
@@ -198,7 +198,7 @@ static int32_t put_one(mc_store *store, const void *key, size_t key_length, cons
     if (upsert)
         taken.flags |= MC_PUT_UPSERT;
     taken.struct_size = sizeof(taken);
-    return mc_store_put_batch(store, &keys, &value, &length, &taken, &item, error);
+    return mc_store_put_batch(store, &one.keys, &value, &length, &taken, &item, error);
 }
 
 int32_t mc_store_put(mc_store *store, const void *key, size_t key_length, const void *value, uint64_t length,
@@ -213,27 +213,23 @@ int32_t mc_store_upsert(mc_store *store, const void *key, size_t key_length, con
 
 int64_t mc_store_get(mc_store *store, const void *key, size_t key_length, void *buffer, uint64_t capacity,
                      uint64_t timeout_ns, struct mc_error *error) {
-    struct mc_keys keys;
-    uint32_t storage;
+    struct one_key one;
     int64_t length;
-    int32_t status;
+    int32_t status = one_key(key, key_length, &one, error);
 
-    if (!one_key(key, key_length, &storage, &keys, &status, error))
-        return status;
-    status = mc_store_get_batch(store, &keys, &buffer, &capacity, timeout_ns, &length, error);
+    if (status == MC_OK)
+        status = mc_store_get_batch(store, &one.keys, &buffer, &capacity, timeout_ns, &length, error);
     return status != MC_OK ? status : length;
 }
 
 int64_t mc_store_view(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns, uint64_t *ret_view,
                       const void **ret_data, struct mc_error *error) {
-    struct mc_keys keys;
-    uint32_t storage;
+    struct one_key one;
     int64_t length;
-    int32_t status;
+    int32_t status = one_key(key, key_length, &one, error);
 
-    if (!one_key(key, key_length, &storage, &keys, &status, error))
-        return status;
-    status = mc_store_view_batch(store, &keys, timeout_ns, ret_view, ret_data, &length, error);
+    if (status == MC_OK)
+        status = mc_store_view_batch(store, &one.keys, timeout_ns, ret_view, ret_data, &length, error);
     return status != MC_OK ? status : length;
 }
 
@@ -248,38 +244,31 @@ int32_t mc_view_release(uint64_t view) {
 
 int64_t mc_store_size(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
                       struct mc_error *error) {
-    struct mc_keys keys;
-    uint32_t storage;
+    struct one_key one;
     int64_t length;
-    int32_t status;
+    int32_t status = one_key(key, key_length, &one, error);
 
-    if (!one_key(key, key_length, &storage, &keys, &status, error))
-        return status;
-    status = mc_store_size_batch(store, &keys, timeout_ns, &length, error);
+    if (status == MC_OK)
+        status = mc_store_size_batch(store, &one.keys, timeout_ns, &length, error);
     return status != MC_OK ? status : length;
 }
 
 int32_t mc_store_exists(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
                         struct mc_error *error) {
-    struct mc_keys keys;
-    uint32_t storage;
-    int32_t status, found;
+    struct one_key one;
+    int32_t status = one_key(key, key_length, &one, error), found;
 
-    if (!one_key(key, key_length, &storage, &keys, &status, error))
-        return status;
-    status = mc_store_exists_batch(store, &keys, timeout_ns, &found, error);
+    if (status == MC_OK)
+        status = mc_store_exists_batch(store, &one.keys, timeout_ns, &found, error);
     return status != MC_OK ? status : found;
 }
 
 int32_t mc_store_remove(mc_store *store, const void *key, size_t key_length, uint64_t timeout_ns,
                         struct mc_error *error) {
-    struct mc_keys keys;
-    uint32_t storage;
-    int32_t status, item;
+    struct one_key one;
+    int32_t status = one_key(key, key_length, &one, error), item;
 
-    if (!one_key(key, key_length, &storage, &keys, &status, error))
-        return status;
-    return mc_store_remove_batch(store, &keys, timeout_ns, &item, error);
+    return status != MC_OK ? status : mc_store_remove_batch(store, &one.keys, timeout_ns, &item, error);
 }
 
 /* ---- Listing ---- */

@@ -77,10 +77,16 @@ void flags_help(const struct flag *table, size_t count, const char *program, con
 /* Writes one line that names the flags that were given and have no effect; nothing if there are none. */
 void flags_warn(const struct flags *flags, const char *program, FILE *out);
 
-/* All of the above, as a program begins: parses, answers --help and --version, writes errors and warnings to stderr. -1
- * if the program is to run, with flags_clear to follow; else its exit status. */
-int flags_begin(struct flags *flags, const struct flag *table, size_t count, int argc, char *const *argv,
-                const char *program, const char *purpose);
+/* All of the above, as a program's main: parses, answers --help and --version, writes errors and warnings to stderr, and
+ * calls `run` with the flags if it is to run. The exit status. */
+int flags_main(const struct flag *table, size_t count, int argc, char *const *argv, const char *program,
+               const char *purpose, int (*run)(const struct flags *flags));
+
+/* The text of a flag, NULL where it is empty. */
+const char *flags_text(const struct flags *flags, size_t index);
+
+/* Says on stderr what is wrong with a flag's value; the exit status for that. */
+int flags_wrong(const char *program, const char *flag, const char *words);
 
 /* programs/flag_value.c: reads `text` as a value of this type. If it isn't one, false and *ret_value untouched; it
  * leaves `given` and `text` alone anyway. */

@@ -38,24 +38,34 @@ void flags_warn(const struct flags *flags, const char *program, FILE *out) {
         fputc('\n', out);
 }
 
-int flags_begin(struct flags *flags, const struct flag *table, size_t count, int argc, char *const *argv,
-                const char *program, const char *purpose) {
-    struct mc_error error = MC_ERROR_INIT;
-    int status = -1;
+const char *flags_text(const struct flags *flags, size_t index) {
+    const char *text = flags->values[index].text;
 
-    if (flags_parse(flags, table, count, argc, argv, &error) != MC_OK) {
+    return text[0] != '\0' ? text : NULL;
+}
+
+int flags_wrong(const char *program, const char *flag, const char *words) {
+    fprintf(stderr, "%s: --%s: %s\n", program, flag, words);
+    return 2;
+}
+
+int flags_main(const struct flag *table, size_t count, int argc, char *const *argv, const char *program,
+               const char *purpose, int (*run)(const struct flags *flags)) {
+    struct mc_error error = MC_ERROR_INIT;
+    struct flags flags;
+    int status = 0;
+
+    if (flags_parse(&flags, table, count, argc, argv, &error) != MC_OK) {
         fprintf(stderr, "%s: %s\n", program, error.message);
         status = 2;
-    } else if (flags->wish == FLAGS_HELP) {
+    } else if (flags.wish == FLAGS_HELP) {
         flags_help(table, count, program, purpose, stdout);
-        status = 0;
-    } else if (flags->wish == FLAGS_VERSION) {
+    } else if (flags.wish == FLAGS_VERSION) {
         printf("%s %s\n", program, MOONCAKE_VERSION);
-        status = 0;
     } else {
-        flags_warn(flags, program, stderr);
+        flags_warn(&flags, program, stderr);
+        status = run(&flags);
     }
-    if (status >= 0)
-        flags_clear(flags);
+    flags_clear(&flags);
     return status;
 }

@@ -39,17 +39,6 @@ struct plan {
     uint64_t wait;
 };
 
-static const char *text_or_null(const struct flags *flags, size_t index) {
-    const char *text = flags->values[index].text;
-
-    return text[0] != '\0' ? text : NULL;
-}
-
-static int wrong(const char *flag, const char *words) {
-    fprintf(stderr, "%s: --%s: %s\n", PROGRAM, flag, words);
-    return 2;
-}
-
 /* As users of the engine from Python have it: "tcp" and "shm" restrict the paths, other names take the best. */
 static const char *protocol_of(const struct flags *flags) {
     const char *name = flags->values[CLIENT_protocol].text;
@@ -68,26 +57,26 @@ static int make_plan(const struct flags *flags, struct plan *plan) {
     struct address_text host, master;
 
     if (address_parse(values[CLIENT_host].text, &host, &error) != MC_OK)
-        return wrong("host", error.message);
+        return flags_wrong(PROGRAM, "host", error.message);
     if (host.port >= 0)
-        return wrong("host", "the port is that of --port");
+        return flags_wrong(PROGRAM, "host", "the port is that of --port");
     if (strlen(host.host) + sizeof("[]:65535") > sizeof(plan->listen))
-        return wrong("host", "too long");
+        return flags_wrong(PROGRAM, "host", "too long");
     if (address_parse(values[CLIENT_master_server_address].text, &master, &error) != MC_OK)
-        return wrong("master_server_address", error.message);
+        return flags_wrong(PROGRAM, "master_server_address", error.message);
     if (master.port <= 0)
-        return wrong("master_server_address", "it takes host:port");
+        return flags_wrong(PROGRAM, "master_server_address", "it takes host:port");
     if (values[CLIENT_global_segment_size].number < SMALLEST_SEGMENT)
-        return wrong("global_segment_size", "at least 64 KB");
+        return flags_wrong(PROGRAM, "global_segment_size", "at least 64 KB");
     *plan = (struct plan){
         .engine = {.struct_size = sizeof(plan->engine),
                    .listen = plan->listen,
-                   .advertise = text_or_null(flags, CLIENT_advertise),
+                   .advertise = flags_text(flags, CLIENT_advertise),
                    .protocol = protocol_of(flags),
-                   .key_file = text_or_null(flags, CLIENT_key_file)},
+                   .key_file = flags_text(flags, CLIENT_key_file)},
         .store = {.struct_size = sizeof(plan->store),
                   .master = values[CLIENT_master_server_address].text,
-                  .name = text_or_null(flags, CLIENT_name),
+                  .name = flags_text(flags, CLIENT_name),
                   .segment_size = values[CLIENT_global_segment_size].number,
                   .engine_options = &plan->engine},
         .wait = values[CLIENT_max_wait_time].number,
@@ -156,17 +145,13 @@ static int run(const struct plan *plan) {
     return 0;
 }
 
-int main(int argc, char **argv) {
-    struct flags flags;
+static int begin(const struct flags *flags) {
     struct plan plan;
-    int status;
+    int status = make_plan(flags, &plan);
 
-    status = flags_begin(&flags, table, CLIENT_FLAGS, argc, argv, PROGRAM, "gives memory of this host to a pool");
-    if (status >= 0)
-        return status;
-    status = make_plan(&flags, &plan);
-    if (status < 0)
-        status = run(&plan);
-    flags_clear(&flags);
-    return status;
+    return status < 0 ? run(&plan) : status;
+}
+
+int main(int argc, char **argv) {
+    return flags_main(table, CLIENT_FLAGS, argc, argv, PROGRAM, "gives memory of this host to a pool", begin);
 }

@@ -40,17 +40,6 @@ struct plan {
     struct master_service_options service;
 };
 
-static const char *text_or_null(const struct flags *flags, size_t index) {
-    const char *text = flags->values[index].text;
-
-    return text[0] != '\0' ? text : NULL;
-}
-
-static int wrong(const char *flag, const char *words) {
-    fprintf(stderr, "%s: --%s: %s\n", PROGRAM, flag, words);
-    return 2;
-}
-
 static uint32_t thousandths(double ratio) {
     return (uint32_t)(ratio * 1000 + 0.5);
 }
@@ -65,18 +54,18 @@ static int plan_address(const struct flags *flags, struct plan *plan) {
     if (port == 0)
         port = flags->values[MASTER_port].number;
     if (address_parse(host, &parts, &error) != MC_OK)
-        return wrong("rpc_address", error.message);
+        return flags_wrong(PROGRAM, "rpc_address", error.message);
     if (parts.port >= 0)
-        return wrong("rpc_address", "the port is that of --rpc_port");
+        return flags_wrong(PROGRAM, "rpc_address", "the port is that of --rpc_port");
     if (strlen(parts.host) + sizeof("[]:65535") > sizeof(plan->listen))
-        return wrong("rpc_address", "too long");
+        return flags_wrong(PROGRAM, "rpc_address", "too long");
     address_join(parts.host, (uint16_t)port, plan->listen);
     plan->engine.listen = plan->listen;
-    plan->engine.advertise = text_or_null(flags, MASTER_advertise);
+    plan->engine.advertise = flags_text(flags, MASTER_advertise);
     /* Clients name the master themselves, so that any name of this host does. */
     if (plan->engine.advertise == NULL && (strcmp(parts.host, "0.0.0.0") == 0 || strcmp(parts.host, "::") == 0)) {
         if (gethostname(plan->advertise, sizeof(plan->advertise) - 1) != 0 || plan->advertise[0] == '\0')
-            return wrong("advertise", "this host has no name: say under which one others find it");
+            return flags_wrong(PROGRAM, "advertise", "this host has no name: say under which one others find it");
         plan->engine.advertise = plan->advertise;
     }
     return -1;
@@ -89,11 +78,11 @@ static int make_plan(const struct flags *flags, struct plan *plan) {
 
     *plan = (struct plan){.engine.struct_size = sizeof(plan->engine)};
     if (policy_find(values[MASTER_policy].text) == NULL)
-        return wrong("policy", "there is no such policy");
+        return flags_wrong(PROGRAM, "policy", "there is no such policy");
     if (values[MASTER_client_ttl].number == 0)
-        return wrong("client_ttl", "must be more than 0");
-    plan->engine.key_file = text_or_null(flags, MASTER_key_file);
-    plan->service.state_file = text_or_null(flags, MASTER_state_file);
+        return flags_wrong(PROGRAM, "client_ttl", "must be more than 0");
+    plan->engine.key_file = flags_text(flags, MASTER_key_file);
+    plan->service.state_file = flags_text(flags, MASTER_state_file);
     /* Without a state file it may have had a former life: its owners get time to come back. */
     plan->service.alone = plan->service.state_file != NULL;
     core->timing = STORE_TIMING_DEFAULT;
@@ -161,17 +150,13 @@ static int run(struct plan *plan) {
     return status;
 }
 
-int main(int argc, char **argv) {
-    struct flags flags;
+static int begin(const struct flags *flags) {
     struct plan plan;
-    int status;
+    int status = make_plan(flags, &plan);
 
-    status = flags_begin(&flags, table, MASTER_FLAGS, argc, argv, PROGRAM, "the index of a pool of memory");
-    if (status >= 0)
-        return status;
-    status = make_plan(&flags, &plan);
-    if (status < 0)
-        status = run(&plan);
-    flags_clear(&flags);
-    return status;
+    return status < 0 ? run(&plan) : status;
+}
+
+int main(int argc, char **argv) {
+    return flags_main(table, MASTER_FLAGS, argc, argv, PROGRAM, "the index of a pool of memory", begin);
 }

@@ -215,22 +215,32 @@ static void a_thousand_operations_in_flight_complete_once_each(void **state) {
     free(crowd);
 }
 
+#define MOST (3 * MIB) /* of a pool of 4 MiB */
+static const struct mc_put_options pinned = {.struct_size = sizeof(pinned), .flags = MC_PUT_HARD_PIN};
+
+/* Fills most of the pool with one pinned object, "full"; returns a value of that size. */
+static uint8_t *fill_pool(const struct cluster *cluster) {
+    uint8_t *value = calloc(1, MOST);
+
+    assert_non_null(value);
+    OK(mc_store_put(cluster->store, TEXT("full"), value, MOST, &pinned, contract_error()));
+    return value;
+}
+
 static void an_operation_is_busy_until_it_has_completed(void **state) {
     struct cluster *cluster = cluster_open(4 * MIB);
-    const struct mc_put_options pinned = {.struct_size = sizeof(pinned), .flags = MC_PUT_HARD_PIN};
     mc_queue *queue = queue_open();
     struct mc_store_operation operation;
     struct mc_completion completion;
     struct work work;
-    uint8_t *value = calloc(1, 3 * MIB);
+    uint8_t *value = fill_pool(cluster);
     uint64_t id;
 
     (void)state;
     work_make(&work, "wait");
-    OK(mc_store_put(cluster->store, TEXT("full"), value, 3 * MIB, &pinned, contract_error()));
     operation = operation_of(&work, MC_STORE_PUT); /* which waits for space */
     work.values[0] = value;
-    work.lengths[0] = 3 * MIB;
+    work.lengths[0] = MOST;
     operation.keys.count = 1;
     operation.put = &pinned;
     OK(mc_store_submit(cluster->store, &operation, queue, 7, &id, contract_error()));
@@ -250,20 +260,18 @@ static void an_operation_is_busy_until_it_has_completed(void **state) {
 
 static void what_a_full_pool_makes_wait_times_out_in_the_queue(void **state) {
     struct cluster *cluster = cluster_open(4 * MIB);
-    const struct mc_put_options pinned = {.struct_size = sizeof(pinned), .flags = MC_PUT_HARD_PIN};
     mc_queue *queue = queue_open();
     struct mc_store_operation operation;
     struct mc_completion completion;
     struct work work;
-    uint8_t *value = calloc(1, 3 * MIB);
+    uint8_t *value = fill_pool(cluster);
     uint64_t id;
 
     (void)state;
     work_make(&work, "wait");
-    OK(mc_store_put(cluster->store, TEXT("full"), value, 3 * MIB, &pinned, contract_error()));
     operation = operation_of(&work, MC_STORE_PUT);
     work.values[1] = value;
-    work.lengths[1] = 3 * MIB;
+    work.lengths[1] = MOST;
     operation.timeout_ns = 100 * MILLISECOND;
     OK(mc_store_submit(cluster->store, &operation, queue, 7, &id, contract_error()));
     IS(1, (int32_t)mc_queue_reap(queue, &completion, 1, sizeof(completion), 30 * SECOND));
