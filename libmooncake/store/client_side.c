@@ -1,8 +1,4 @@
-/* store/client_side.c - a client at work.
- *
- * A segment's `user` is an attachment, with one reference of the core's. Whoever uses one outside the lock takes a
- * reference of its own, or is an operation's read or write, which the core counts.
- */
+/* store/client_side.c - a client at work: the letters of operations, and of what goes on behind the scenes. */
 #include "store/client_side.h"
 
 #include <stdlib.h>
@@ -12,167 +8,14 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "net/auth.h"
-#include "os/memfd.h"
 #include "os/thread.h"
+#include "store/reach.h"
 
 #define ATTACH_TIME (2 * CLOCK_SECOND) /* that reaching one owner may take; closing waits for it, too */
 #define HEALTHY (3 * CLOCK_SECOND)     /* since the master's last answer */
 #define LETTERS_AT_ONCE 64u
-#define TOUCH_PIECE (16u << 20)
 #define LETTER_TIME (10 * CLOCK_SECOND) /* that one letter may wait for its answer, before it is sent again … */
 #define OWNER_TIME CLOCK_SECOND         /* … from an owner, who answers at once or is asked later */
-
-/* ---- Segments ---- */
-
-/* With the lock held, by the core. The attachment is dropped later, from where no lock is held. */
-static void detach(void *context, struct client_segment *segment) {
-    struct client_side *side = context;
-    struct attachment *attachment = segment->user;
-
-    segment->user = NULL;
-    if (attachment != NULL)
-        list_append(&side->dropped, &attachment->dropped);
-}
-
-static void drop_all(struct client_side *side) {
-    struct list list;
-
-    list_init(&list);
-    pthread_mutex_lock(&side->lock);
-    while (!list_empty(&side->dropped)) {
-        struct list *node = side->dropped.next;
-
-        list_remove(node);
-        list_append(&list, node);
-    }
-    pthread_mutex_unlock(&side->lock);
-    while (!list_empty(&list)) {
-        struct list *node = list.next;
-
-        list_remove(node);
-        ref_drop(&list_entry(node, struct attachment, dropped)->ref);
-    }
-}
-
-/* With a reference; NULL if it was never attached. */
-static struct attachment *take_attachment(struct client_side *side, const struct message_id *id) {
-    struct attachment *attachment = NULL;
-    struct client_segment *segment;
-
-    pthread_mutex_lock(&side->lock);
-    segment = client_segment_of(side->core, id);
-    if (segment != NULL && segment->user != NULL) {
-        attachment = segment->user;
-        ref_take(&attachment->ref);
-    }
-    pthread_mutex_unlock(&side->lock);
-    return attachment;
-}
-
-/* A segment that a thread is attaching; on its stack. */
-struct attaching {
-    struct list node;
-    const struct message_id *id;
-};
-
-static bool is_attaching(struct client_side *side, const struct message_id *id) {
-    struct list *node, *after;
-
-    list_each (node, after, &side->attaching)
-        if (message_id_equal(list_entry(node, struct attaching, node)->id, id))
-            return true;
-    return false;
-}
-
-/* Becomes the one who is attaching this segment; false if another thread is until `deadline`, or the store closes. */
-static bool begin_attaching(struct client_side *side, struct attaching *attaching, uint64_t deadline) {
-    bool mine;
-
-    pthread_mutex_lock(&side->lock);
-    while (!side->closing && is_attaching(side, attaching->id) &&
-           thread_cond_wait(&side->changed, &side->lock, deadline) == 0)
-        continue;
-    mine = !side->closing && !is_attaching(side, attaching->id);
-    if (mine)
-        list_append(&side->attaching, &attaching->node);
-    pthread_mutex_unlock(&side->lock);
-    return mine;
-}
-
-/* Reaches the segment, for the first time or again. A segment keeps its attachment as long as it is known: threads use
- * it without the lock. */
-static void attach(struct client_side *side, const struct message_id *id, const char *address, uint64_t deadline) {
-    struct attaching attaching = {.id = id};
-    struct attachment *attachment;
-    struct client_segment *segment;
-    int32_t status;
-
-    if (!begin_attaching(side, &attaching, deadline))
-        return;
-    attachment = take_attachment(side, id);
-    if (attachment != NULL)
-        status = attachment_probe(attachment, &side->attacher, id, deadline);
-    else
-        status = attachment_open(&side->attacher, id, address, deadline, &attachment);
-    pthread_mutex_lock(&side->lock);
-    segment = client_segment_of(side->core, id); /* it may have gone meanwhile */
-    if (segment != NULL && (status != MC_OK || segment->size > attachment->size)) {
-        client_unreachable(side->core, clock_now(), segment);
-    } else if (segment != NULL) {
-        if (segment->user == NULL) {
-            ref_take(&attachment->ref);
-            segment->user = attachment;
-            segment->memory = attachment->memory;
-            segment->pins = attachment->pins;
-            segment->local = attachment->own != NULL;
-        }
-        client_attached(side->core, clock_now(), segment);
-    }
-    list_remove(&attaching.node);
-    pthread_cond_broadcast(&side->changed);
-    pthread_mutex_unlock(&side->lock);
-    if (attachment != NULL)
-        ref_drop(&attachment->ref);
-    chores_post(side->chores, &side->touch);
-}
-
-/* With a reference: one whose page tables aren't all made, or NULL. */
-static struct attachment *take_untouched(struct client_side *side) {
-    struct attachment *attachment = NULL;
-    struct client_segment *segment = NULL;
-
-    pthread_mutex_lock(&side->lock);
-    while (attachment == NULL && !side->closing && (segment = client_segments(side->core, segment)) != NULL) {
-        struct attachment *one = segment->user;
-
-        if (one != NULL && one->peer != NULL && one->memory != NULL && one->touched < one->size)
-            attachment = one;
-    }
-    if (attachment != NULL)
-        ref_take(&attachment->ref);
-    pthread_mutex_unlock(&side->lock);
-    return attachment;
-}
-
-/* Mapped memory is touched behind the scenes, piece by piece: the copies to come then meet no page faults. */
-static void touch(struct chore *chore) {
-    struct client_side *side = list_entry(chore, struct client_side, touch);
-    struct attachment *attachment;
-
-    if (engine_enter(side->attacher.engine) != MC_OK)
-        return;
-    attachment = take_untouched(side);
-    if (attachment != NULL) {
-        uint64_t left = attachment->size - attachment->touched;
-        uint64_t piece = left < TOUCH_PIECE ? left : TOUCH_PIECE;
-
-        memfd_touch(attachment->memory + attachment->touched, piece);
-        attachment->touched += piece;
-        ref_drop(&attachment->ref);
-        chores_post(side->chores, chore);
-    }
-    engine_leave(side->attacher.engine);
-}
 
 /* ---- Operations ---- */
 
@@ -244,7 +87,7 @@ static void carry_one(struct client_side *side, struct client_op *op, struct let
 
     if (is_master(&letter->to)) {
         status = master_link_call(side->link, letter, letter_deadline(op, true), &answer);
-    } else if ((attachment = take_attachment(side, &letter->to)) != NULL) {
+    } else if ((attachment = reach_take(side, &letter->to)) != NULL) {
         status = attachment_call(attachment, letter, letter_deadline(op, false), &answer);
         ref_drop(&attachment->ref);
     }
@@ -300,7 +143,7 @@ static bool leaves(struct client_side *side, const struct letter *letter) {
 
     if (is_master(&letter->to))
         return !master_link_is_inside(side->link);
-    attachment = take_attachment(side, &letter->to);
+    attachment = reach_take(side, &letter->to);
     own = attachment != NULL && attachment->own != NULL;
     if (attachment != NULL)
         ref_drop(&attachment->ref);
@@ -356,8 +199,8 @@ enum client_need client_side_run(struct client_side *side, struct client_op *op)
         if (closing || need == CLIENT_DONE || need == CLIENT_WRITE || need == CLIENT_READ)
             return need;
         if (need == CLIENT_ATTACH)
-            attach(side, &id, address,
-                   clock_after(now, ATTACH_TIME) < op->deadline ? clock_after(now, ATTACH_TIME) : op->deadline);
+            reach_attach(side, &id, address,
+                         clock_after(now, ATTACH_TIME) < op->deadline ? clock_after(now, ATTACH_TIME) : op->deadline);
     }
 }
 
@@ -402,7 +245,7 @@ static uint64_t step(void *context, uint64_t now, struct outbox *out) {
     client_step(side->core, now, out);
     wake = client_wake(side->core);
     pthread_mutex_unlock(&side->lock);
-    drop_all(side);
+    reach_drop(side);
     return wake;
 }
 
@@ -421,7 +264,7 @@ static void send_errand(void *context, struct errand *errand) {
         master_link_begin(side->link, errand);
         return;
     }
-    attachment = take_attachment(side, &errand->request->to);
+    attachment = reach_take(side, &errand->request->to);
     if (attachment == NULL) {
         errand_fail(errand, MC_ERR_UNREACHABLE);
         return;
@@ -447,7 +290,7 @@ int32_t client_side_open(struct client_side *side, const struct client_side_opti
         .timing = options->timing,
         .stock_bytes = options->stock_bytes,
         .cached = options->cached,
-        .detach = detach,
+        .detach = reach_detach,
         .context = side,
     };
     int32_t status = auth_random(&core.seed, sizeof(core.seed));
@@ -458,7 +301,7 @@ int32_t client_side_open(struct client_side *side, const struct client_side_opti
         .link = options->link,
         .chores = options->chores,
     };
-    chore_init(&side->touch, touch);
+    chore_init(&side->touch, reach_touch);
     if (status == MC_OK)
         status = client_new(&core, &side->core);
     if (status != MC_OK)
@@ -524,7 +367,7 @@ void client_side_close(struct client_side *side) {
     pthread_mutex_lock(&side->lock);
     side->core = client_free(side->core);
     pthread_mutex_unlock(&side->lock);
-    drop_all(side);
+    reach_drop(side);
     pthread_cond_destroy(&side->changed);
     pthread_mutex_destroy(&side->lock);
 }
