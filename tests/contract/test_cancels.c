@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#define REQUESTS ((size_t)64) /* half a GiB: not done before the end comes */
+#define REQUESTS ((size_t)256) /* two GiB: not done before the end comes, not even out of a large cache */
 #define SIZE (8 * MIB)
 
 struct cancel {
