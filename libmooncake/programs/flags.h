@@ -86,7 +86,10 @@ int flags_main(const struct flag *table, size_t count, int argc, char *const *ar
 const char *flags_text(const struct flags *flags, size_t index);
 
 /* Says on stderr what is wrong with a flag's value; the exit status for that. */
-int flags_wrong(const char *program, const char *flag, const char *words);
+static inline int flags_wrong(const char *program, const char *flag, const char *words) {
+    fprintf(stderr, "%s: --%s: %s\n", program, flag, words);
+    return 2;
+}
 
 /* programs/flag_value.c: reads `text` as a value of this type. If it isn't one, false and *ret_value untouched; it
  * leaves `given` and `text` alone anyway. */

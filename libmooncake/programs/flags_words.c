@@ -44,11 +44,6 @@ const char *flags_text(const struct flags *flags, size_t index) {
     return text[0] != '\0' ? text : NULL;
 }
 
-int flags_wrong(const char *program, const char *flag, const char *words) {
-    fprintf(stderr, "%s: --%s: %s\n", program, flag, words);
-    return 2;
-}
-
 int flags_main(const struct flag *table, size_t count, int argc, char *const *argv, const char *program,
                const char *purpose, int (*run)(const struct flags *flags)) {
     struct mc_error error = MC_ERROR_INIT;
