@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     check(mc_engine_open(NULL, &engine, &error), "open engine");
-    check(mc_memory_alloc(SIZE, &memory, &buffer, &error), "allocate");
+    check(mc_memory_alloc(SIZE, NULL, &memory, &buffer, &error), "allocate");
     /* Both ends of a transfer are registered. The writer's own end needs no rights for others. */
     check(mc_engine_register(engine, buffer, SIZE, NULL, serving ? MC_REMOTE_WRITE : 0, &error), "register");
     if (serving)

@@ -52,7 +52,7 @@ struct Engine {
 struct Memory {
     Memory() {
         void *address = nullptr;
-        check(mc_memory_alloc(size, &id, &address, &error));
+        check(mc_memory_alloc(size, nullptr, &id, &address, &error));
         bytes = static_cast<char *>(address);
     }
     ~Memory() {

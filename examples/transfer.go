@@ -82,7 +82,7 @@ func main() {
 	}
 	check(C.mc_engine_open(nil, &engine, words), words)
 	// Memory of C, which Go's collector neither moves nor frees: register no other.
-	check(C.mc_memory_alloc(size, &memory, &address, words), words)
+	check(C.mc_memory_alloc(size, nil, &memory, &address, words), words)
 	buffer := unsafe.Slice((*byte)(address), size)
 	check(C.mc_engine_register(engine, address, size, nil, access, words), words)
 	if serving {

@@ -49,7 +49,7 @@ extern "C" {
     fn mc_engine_unregister(engine: Engine, address: *mut c_void, error: *mut Error) -> i32;
     fn mc_engine_receive(engine: Engine, timeout_ns: u64, notification: *mut *mut Notification) -> i32;
     fn mc_notification_free(notification: *mut Notification);
-    fn mc_memory_alloc(size: u64, memory: *mut u64, address: *mut *mut c_void, error: *mut Error) -> i32;
+    fn mc_memory_alloc(size: u64, options: *const c_void, memory: *mut u64, address: *mut *mut c_void, error: *mut Error) -> i32;
     fn mc_memory_free(memory: u64) -> i32;
     fn mc_peer_open(engine: Engine, address: *const c_char, peer: *mut u64, error: *mut Error) -> i32;
     fn mc_peer_close(peer: u64) -> i32;
@@ -145,7 +145,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
     let (mut engine, mut memory, mut buffer) = (null_mut(), 0, null_mut());
     let access = if arguments.len() == 1 { REMOTE_WRITE } else { 0 };
     call(|error| unsafe { mc_engine_open(null(), &mut engine, error) }.into())?;
-    call(|error| unsafe { mc_memory_alloc(SIZE, &mut memory, &mut buffer, error) }.into())?;
+    call(|error| unsafe { mc_memory_alloc(SIZE, std::ptr::null(), &mut memory, &mut buffer, error) }.into())?;
     call(|error| unsafe { mc_engine_register(engine, buffer, SIZE, null(), access, error) }.into())?;
     match arguments {
         ["serve"] => serve(engine, buffer)?,

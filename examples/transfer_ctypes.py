@@ -65,7 +65,7 @@ engine_address = declare("mc_engine_address", c_void_p, c_char_p, c_size_t, resu
 engine_register = declare("mc_engine_register", c_void_p, c_void_p, c_uint64, c_char_p, c_uint32, E)
 engine_unregister = declare("mc_engine_unregister", c_void_p, c_void_p, E)
 engine_receive = declare("mc_engine_receive", c_void_p, c_uint64, POINTER(POINTER(Notification)))
-memory_alloc = declare("mc_memory_alloc", c_uint64, POINTER(c_uint64), POINTER(c_void_p), E)
+memory_alloc = declare("mc_memory_alloc", c_uint64, c_void_p, POINTER(c_uint64), POINTER(c_void_p), E)
 memory_free = declare("mc_memory_free", c_uint64)
 peer_open = declare("mc_peer_open", c_void_p, c_char_p, POINTER(c_uint64), E)
 peer_close = declare("mc_peer_close", c_uint64)
@@ -103,7 +103,7 @@ def main() -> None:
         sys.exit(__doc__)
     engine, memory, buffer = c_void_p(), c_uint64(), c_void_p()
     engine_open(None, byref(engine), byref(error))
-    memory_alloc(SIZE, byref(memory), byref(buffer), byref(error))
+    memory_alloc(SIZE, None, byref(memory), byref(buffer), byref(error))
     engine_register(engine, buffer, SIZE, None, REMOTE_WRITE if serving else 0, byref(error))
     if serving:
         serve(engine, buffer)

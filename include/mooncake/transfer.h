@@ -28,15 +28,21 @@ struct mc_engine_options {
     uint64_t connect_timeout_ns; /* MC_CONNECT_TIMEOUT_MS, default 5 s */
     uint32_t lanes;              /* TCP connections per peer, 1 to 16. MC_TCP_LANES_PER_PEER, default 2 */
     uint32_t notifications;      /* received notifications kept, 1 to 1048576. MC_NOTIFICATIONS, default 4096 */
+    const char *directory;       /* where names of engines are kept: "p2p" (nowhere: peers are opened by "host:port"),
+                                    "http://host:port/path". MC_METADATA_SERVER, default p2p */
+    const char *name;            /* under which it is in the directory; default its address */
+    uint32_t busy_poll_us;       /* microseconds that a thread which has just been busy stays awake for more, at most
+                                    1000000; an idle engine sleeps. MC_BUSY_POLL_US, default 0 */
+    uint32_t reserved;           /* 0 */
 };
 
 #define MC_ENGINE_CHECKSUM 1u /* CRC32C over each payload that crosses a network. MC_CHECKSUM */
 
 MC_BEGIN_DECLS
 
-/* Opens an engine and starts its listener. `options` may be NULL.
+/* Opens an engine, starts its listener, and publishes it in the directory. `options` may be NULL.
  * MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_SYSTEM (the address can't be bound), MC_ERR_NOT_SUPPORTED (protocol; a
- * key without libcrypto). */
+ * key without libcrypto; the directory), MC_ERR_UNREACHABLE (the directory). */
 MC_API int32_t mc_engine_open(const struct mc_engine_options *options, mc_engine **ret_engine, struct mc_error *error);
 
 /* Cancels what is in flight, waits for calls in progress, closes all peers and frees the engine. Batches remain
@@ -52,10 +58,21 @@ MC_API int32_t mc_engine_incarnation(mc_engine *engine, uint8_t ret_incarnation[
 
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
 
+#define MC_MEMORY_HUGE 1u /* of huge pages (the system's default size), or MC_ERR_NO_MEMORY if too few are reserved */
+#define MC_MEMORY_NUMA 2u /* on numa_node, or MC_ERR_NO_MEMORY if it has too little */
+
+struct mc_memory_options {
+    uint32_t struct_size;
+    uint32_t flags; /* MC_MEMORY_* */
+    uint32_t numa_node;
+    uint32_t reserved; /* 0 */
+};
+
 /* Allocates host memory that other processes of this host can map (a sealed memfd), zeroed and faulted in;
- * page-aligned, at least `size` bytes. Stores an id and the address. Needs no engine. MC_ERR_INVALID_ARGUMENT for size
- * 0, MC_ERR_NO_MEMORY. */
-MC_API int32_t mc_memory_alloc(uint64_t size, uint64_t *ret_memory, void **ret_address, struct mc_error *error);
+ * page-aligned, at least `size` bytes. `options` may be NULL. Stores an id and the address. Needs no engine.
+ * MC_ERR_INVALID_ARGUMENT for size 0 or a node that isn't there, MC_ERR_NO_MEMORY. */
+MC_API int32_t mc_memory_alloc(uint64_t size, const struct mc_memory_options *options, uint64_t *ret_memory,
+                               void **ret_address, struct mc_error *error);
 
 /* MC_ERR_BUSY while an engine has part of it registered. */
 MC_API int32_t mc_memory_free(uint64_t memory);
@@ -78,7 +95,7 @@ MC_API int32_t mc_engine_unregister(mc_engine *engine, void *address, struct mc_
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------ */
 
-/* Connects to the engine at `address` ("host:port") and stores a peer id, which stands for that incarnation for ever:
+/* Connects to the engine at `address` ("host:port", or a name in the engine's directory) and stores a peer id, which stands for that incarnation for ever:
  * if the process there is restarted, requests answer MC_ERR_STALE_PEER. Waits for the resolver, at most the engine's
  * connect timeout for an answer, and at most as long again (2 s at most) for the way into a peer on the same host.
  * MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, MC_ERR_VERSION, MC_ERR_PROTOCOL. */
@@ -91,8 +108,11 @@ MC_API int32_t mc_peer_close(uint64_t peer);
  * MC_ERR_UNREACHABLE, MC_ERR_CONNECTION_LOST. */
 MC_API int32_t mc_peer_probe(uint64_t peer, uint64_t timeout_ns, struct mc_error *error);
 
-/* Which paths lead to the peer and why the others don't, cheapest first, as JSON: [{"transport":"self","cost":0,
- * "usable":false,"reason":"…"},…]; written and returned as by mc_capabilities. */
+/* Which path each transfer takes and why not a better one, as JSON: {"peer":"host:port","transports":[{"transport":
+ * "self","cost":0,"usable":false,"reason":"…"},…],"regions":[{"base":…,"length":…,"access":"rw","path":"shm",
+ * "how":"mapped","reason":"…"},…]}. Transports are cheapest first. Regions are those of the peer that this process
+ * knows of (of a peer on the same host all); which local memory takes part makes no difference. Written and returned as
+ * by mc_capabilities. */
 MC_API int64_t mc_peer_explain(uint64_t peer, char *text, size_t size);
 
 /* ---- Batches ---------------------------------------------------------------------------------------------------- */
@@ -100,7 +120,8 @@ MC_API int64_t mc_peer_explain(uint64_t peer, char *text, size_t size);
 #define MC_READ 0u  /* peer to local */
 #define MC_WRITE 1u /* local to peer */
 
-#define MC_REQUEST_GUARD 1u /* guard_address and guard_value count */
+#define MC_REQUEST_GUARD 1u    /* guard_address and guard_value count */
+#define MC_REQUEST_CHECKSUM 2u /* the status is to have the CRC32C of the bytes, taken while they are copied */
 
 /* One transfer. Set what you don't use to zero. */
 struct mc_request {
@@ -126,26 +147,34 @@ struct mc_request {
 #define MC_STATUS_INDETERMINATE 1u
 
 struct mc_request_status {
-    uint32_t state; /* MC_STATE_* */
-    int32_t status; /* MC_OK when completed, MC_ERR_PENDING while pending, else why not */
-    uint64_t bytes; /* moved so far; `length` when completed */
-    uint32_t flags; /* MC_STATUS_* */
-    uint32_t reserved;
+    uint32_t state;    /* MC_STATE_* */
+    int32_t status;    /* MC_OK when completed, MC_ERR_PENDING while pending, else why not */
+    uint64_t bytes;    /* moved so far; `length` when completed */
+    uint32_t flags;    /* MC_STATUS_* */
+    uint32_t checksum; /* CRC32C of the bytes, if it was asked for and the request is completed; else 0 */
 };
 
 #define MC_BATCH_DRIVEN 1u /* the caller's next step is mc_batch_wait: it drives, and nothing moves until then */
+#define MC_BATCH_NOTIFY 2u /* when all requests have completed, each peer of the batch is notified; see below */
 
 struct mc_batch_options {
     uint32_t struct_size;
-    uint32_t flags;      /* MC_BATCH_* */
-    uint64_t timeout_ns; /* deadline of each request, from submission; 0: MC_TRANSFER_TIMEOUT seconds, default 30 */
-    uint64_t user_data;  /* returned in the completion */
-    mc_queue *queue;     /* where the completion appears; NULL: nowhere, use mc_batch_wait */
+    uint32_t flags;          /* MC_BATCH_* */
+    uint64_t timeout_ns;     /* deadline of each request, from submission; 0: MC_TRANSFER_TIMEOUT seconds, default 30 */
+    uint64_t user_data;      /* returned in the completion */
+    mc_queue *queue;         /* where the completion appears; NULL: nowhere, use mc_batch_wait */
+    const void *notify_name; /* with MC_BATCH_NOTIFY: as for mc_peer_notify; copied by the call */
+    size_t notify_name_length;
+    const void *notify_message;
+    size_t notify_message_length;
 };
 
 /* Submits `count` requests (1 to 1048576; elements `stride` bytes apart), all or none: if a call fails, nothing was
  * begun. Peers may differ; the order among requests is undefined. The array may be reused on return; the buffers belong
- * to the engine until the requests are terminal. Stores a batch id, which the caller frees. `options` may be NULL. */
+ * to the engine until the requests are terminal. Stores a batch id, which the caller frees. `options` may be NULL.
+ * With MC_BATCH_NOTIFY the batch ends when the notifications are in their queues: whoever receives one sees what the
+ * batch wrote. If a request did not complete none is sent; if one can't be delivered, the batch's status says why, with
+ * all requests completed. */
 MC_API int32_t mc_batch_submit(mc_engine *engine, const struct mc_request *requests, size_t count, size_t stride,
                                const struct mc_batch_options *options, uint64_t *ret_batch, struct mc_error *error);
 

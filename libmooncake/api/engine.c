@@ -90,9 +90,18 @@ int32_t mc_engine_incarnation(mc_engine *handle, uint8_t ret_incarnation[16]) {
 
 /* ---- Memory ---- */
 
-int32_t mc_memory_alloc(uint64_t size, uint64_t *ret_memory, void **ret_address, struct mc_error *error) {
+int32_t mc_memory_alloc(uint64_t size, const struct mc_memory_options *options, uint64_t *ret_memory,
+                        void **ret_address, struct mc_error *error) {
+    struct mc_memory_options taken;
+    int32_t status;
+
     if (ret_memory == NULL || ret_address == NULL)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "ret_memory or ret_address is NULL");
+    status = options_take(&taken, sizeof(taken), sizeof(taken), options, error);
+    if (status != MC_OK)
+        return status;
+    if (taken.flags != 0 || taken.reserved != 0)
+        return status_set(error, MC_ERR_NOT_SUPPORTED, 0, "unknown flags 0x%x", taken.flags);
     return host_memory_alloc(size, ret_memory, ret_address, error);
 }
 

@@ -15,6 +15,7 @@
 #include <mooncake/transfer.h>
 
 #include "base/ref.h"
+#include "base/writer.h"
 #include "net/channel.h"
 #include "net/server.h"
 
@@ -22,6 +23,7 @@
 #define TRANSPORT_PIECE (256u << 10)
 
 #define TRANSPORT_CANCEL_MAX 1024u
+#define TRANSPORT_GROUP 128u
 #define TRANSPORT_REASON_MAX 160
 
 struct transport;
@@ -62,12 +64,14 @@ struct slice {
     uint64_t guard_value;
     uint32_t opcode;
     bool guarded;
+    bool summed;        /* `checksum` is wanted: the CRC32C of the bytes moved by step */
     bool indeterminate; /* set before done: a WRITE that may have been applied in part */
     void *owner;
     void (*done)(struct slice *slice, int32_t status);
 
     struct list node;         /* in the list given to submit */
     uint64_t moved;           /* step: bytes so far */
+    uint32_t checksum;        /* step: of the bytes so far, if summed */
     struct lane *lane;        /* set by submit: who carries it */
     struct lane_request wire; /* for the lane */
 };
@@ -106,6 +110,10 @@ struct transport_ops {
     /* Why the link has stopped working since; NULL while it works. The function may be NULL: never by itself. */
     const char *(*trouble)(struct transport_link *link);
 
+    /* Writes what the link knows of the peer's regions, as elements of the JSON array "regions" of mc_peer_explain, with
+     * the comma before each but the first. NULL: nothing. */
+    void (*explain)(struct transport_link *link, struct writer *writer);
+
     /* Can the link carry the slice? NULL: any. */
     bool (*reach)(struct transport_link *link, const struct slice *slice);
 
@@ -122,6 +130,9 @@ struct transport_ops {
     /* Moves the next piece. MC_ERR_PENDING while there is more, else the slice's status (done is the caller's to call).
      */
     int32_t (*step)(struct transport_link *link, struct slice *slice);
+    /* As step for each of several slices (at most TRANSPORT_GROUP, that have not begun, at most TRANSPORT_PIECE bytes
+     * in all), in fewer system calls. NULL: step is as good. */
+    void (*step_group)(struct transport_link *link, struct slice *const *slices, size_t count, int32_t *ret_statuses);
     /* step is NULL: ends those of the slices, at most TRANSPORT_CANCEL_MAX, that haven't ended with `status`: on return
      * done was called for each. */
     void (*cancel)(struct slice *const *slices, size_t count, int32_t status);

@@ -27,7 +27,7 @@ int main(void) {
     CHECK(mc_capabilities(text, sizeof text) > 0);
 
     CHECK(mc_engine_open(NULL, &engine, &error) == MC_OK);
-    CHECK(mc_memory_alloc(8192, &memory, &address, &error) == MC_OK);
+    CHECK(mc_memory_alloc(8192, NULL, &memory, &address, &error) == MC_OK);
     CHECK(mc_engine_register(engine, address, 8192, NULL, MC_REMOTE_READ | MC_REMOTE_WRITE, &error) == MC_OK);
     CHECK(mc_engine_address(engine, text, sizeof text) > 0);
     CHECK(mc_peer_open(engine, text, &peer, &error) == MC_OK);

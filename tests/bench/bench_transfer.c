@@ -257,7 +257,7 @@ int main(int argc, char **argv) {
         argv++;
     }
     target_start(&target);
-    CHECK(mc_memory_alloc(SPAN, &memory, &local, NULL));
+    CHECK(mc_memory_alloc(SPAN, NULL, &memory, &local, NULL));
     copier = (struct copier){local, target.memory};
     raw_connect(&raw[0], target.raw_port, 1, local);
     raw_connect(&raw[1], target.raw_port, 2, local);

@@ -55,7 +55,7 @@ static _Noreturn void serve(int control) {
     int listener = raw_listen(&announcement.raw_port);
 
     CHECK(mc_engine_open(NULL, &engine, NULL));
-    CHECK(mc_memory_alloc(SPAN, &memory, &address, NULL));
+    CHECK(mc_memory_alloc(SPAN, NULL, &memory, &address, NULL));
     CHECK(mc_engine_register(engine, address, SPAN, NULL, MC_REMOTE_READ | MC_REMOTE_WRITE, NULL));
     CHECK_SYSTEM(mc_engine_address(engine, announcement.engine, sizeof(announcement.engine)) > 0);
     announcement.address = (uint64_t)(uintptr_t)address;

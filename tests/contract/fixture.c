@@ -89,8 +89,8 @@ int contract_open(void **state) {
     pair->here = contract_engine();
     pair->there = contract_is("self") ? pair->here : contract_engine();
     pair->peer = contract_peer(pair->here, pair->there);
-    OK(mc_memory_alloc(SPAN, &pair->near_id, &near, contract_error()));
-    OK(mc_memory_alloc(SPAN, &pair->far_id, &far, contract_error()));
+    OK(mc_memory_alloc(SPAN, NULL, &pair->near_id, &near, contract_error()));
+    OK(mc_memory_alloc(SPAN, NULL, &pair->far_id, &far, contract_error()));
     pair->near = near;
     pair->far = far;
     OK(mc_engine_register(pair->here, near, SPAN, NULL, RIGHTS, contract_error()));

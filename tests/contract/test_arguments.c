@@ -169,8 +169,8 @@ static void other_arguments_are_checked(void **state) {
     void *address = NULL;
     mc_queue *queue;
 
-    REFUSES(MC_ERR_INVALID_ARGUMENT, mc_memory_alloc(1, NULL, &address, error));
-    REFUSES(MC_ERR_INVALID_ARGUMENT, mc_memory_alloc(1, &memory, NULL, error));
+    REFUSES(MC_ERR_INVALID_ARGUMENT, mc_memory_alloc(1, NULL, NULL, &address, error));
+    REFUSES(MC_ERR_INVALID_ARGUMENT, mc_memory_alloc(1, NULL, &memory, NULL, error));
     for (uint32_t bit = 2; bit < 32; bit++)
         REFUSES(MC_ERR_INVALID_ARGUMENT, mc_engine_register(pair->here, &memory, 8, NULL, 1u << bit, error));
     REFUSES(MC_ERR_INVALID_ARGUMENT, mc_peer_notify(pair->peer, NULL, 1, "m", 1, SECOND, error));

@@ -129,7 +129,7 @@ static void a_batch_may_go_to_several_peers(void **state) {
 
     for (size_t i = 0; i < 3; i++) {
         others[i] = contract_engine();
-        OK(mc_memory_alloc(MIB, &memories[i], &memory[i + 1], contract_error()));
+        OK(mc_memory_alloc(MIB, NULL, &memories[i], &memory[i + 1], contract_error()));
         OK(mc_engine_register(others[i], memory[i + 1], MIB, NULL, RIGHTS, contract_error()));
         peers[i + 1] = contract_peer(pair->here, others[i]);
     }

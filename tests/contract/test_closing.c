@@ -184,7 +184,7 @@ static void open_use_and_close(void) {
     uint64_t peer = contract_peer(here, there), memory;
     void *bytes;
 
-    OK(mc_memory_alloc(8192, &memory, &bytes, contract_error()));
+    OK(mc_memory_alloc(8192, NULL, &memory, &bytes, contract_error()));
     OK(mc_engine_register(here, bytes, 4096, NULL, RIGHTS, contract_error()));
     OK(mc_engine_register(there, (uint8_t *)bytes + 4096, 4096, NULL, RIGHTS, contract_error()));
     OK(mc_peer_write(peer, bytes, (uint64_t)(uintptr_t)bytes + 4096, 4096, 0, contract_error()));

@@ -112,7 +112,7 @@ static int new_engine_works(const struct family *family) {
     void *bytes;
 
     NEED(mc_engine_open(&options, &engine, NULL) == MC_OK);
-    NEED(mc_memory_alloc(MIB, &memory, &bytes, NULL) == MC_OK);
+    NEED(mc_memory_alloc(MIB, NULL, &memory, &bytes, NULL) == MC_OK);
     NEED(mc_engine_register(engine, bytes, MIB, NULL, RIGHTS, NULL) == MC_OK);
     NEED(mc_peer_open(engine, address, &peer, NULL) == MC_OK);
     NEED(mc_peer_read(peer, bytes, remote, 4096, 0, NULL) == MC_OK);

@@ -73,7 +73,7 @@ static void a_guard_that_can_not_be_read_refuses(void **state) {
     uint64_t memory;
     void *write_only;
 
-    OK(mc_memory_alloc(4096, &memory, &write_only, contract_error()));
+    OK(mc_memory_alloc(4096, NULL, &memory, &write_only, contract_error()));
     OK(mc_engine_register(pair->there, write_only, 4096, NULL, MC_REMOTE_WRITE, contract_error()));
     set_guard(pair, 7);
     for (uint32_t opcode = MC_READ; opcode <= MC_WRITE; opcode++) {

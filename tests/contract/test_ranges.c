@@ -82,7 +82,7 @@ static void ranges_outside_registered_memory_fail_and_change_nothing(void **stat
     uint8_t *private = malloc(4 * part);
 
     assert_non_null(private);
-    OK(mc_memory_alloc(4 * part, &memory, &shared, contract_error()));
+    OK(mc_memory_alloc(4 * part, NULL, &memory, &shared, contract_error()));
     out_of_registered_memory(pair, shared, part);
     out_of_registered_memory(pair, private, part);
     OK(mc_memory_free(memory));
@@ -124,7 +124,7 @@ static void rights_that_were_not_given_are_denied(void **state) {
     void *shared, *private = malloc(8192);
 
     assert_non_null(private);
-    OK(mc_memory_alloc(8192, &memory, &shared, contract_error()));
+    OK(mc_memory_alloc(8192, NULL, &memory, &shared, contract_error()));
     for (size_t i = 0; i < 2 * sizeof(rights) / sizeof(rights[0]); i++) {
         void *where = i % 2 == 0 ? shared : private;
         struct refusal refusal = {"rights", (uint64_t)(uintptr_t)where + 5, 4000, rights[i / 2].read,

@@ -32,7 +32,7 @@ static void memory_registered_after_the_peer_was_opened_is_reachable(void **stat
         void *bytes;
 
         /* Most likely the same address each time: what was mapped of its predecessor may not be used. */
-        OK(mc_memory_alloc(MIB, &memory, &bytes, contract_error()));
+        OK(mc_memory_alloc(MIB, NULL, &memory, &bytes, contract_error()));
         OK(mc_engine_register(pair->there, bytes, MIB, NULL, RIGHTS, contract_error()));
         fill(bytes, MIB, (uint64_t)i);
         OK(mc_peer_read(pair->peer, pair->near, (uint64_t)(uintptr_t)bytes, MIB, 0, contract_error()));
@@ -52,7 +52,7 @@ static void overlaps_are_refused_in_every_geometry_and_change_nothing(void **sta
     void *shared;
     uint8_t *middle;
 
-    OK(mc_memory_alloc(12288, &memory, &shared, contract_error()));
+    OK(mc_memory_alloc(12288, NULL, &memory, &shared, contract_error()));
     middle = (uint8_t *)shared + 4096;
     OK(mc_engine_register(pair->there, middle, 4096, NULL, MC_REMOTE_READ, contract_error()));
     {
@@ -178,7 +178,7 @@ static void memory_is_not_freed_while_it_is_registered(void **state) {
     void *bytes, *nowhere = &none;
     struct mc_error *error = contract_error();
 
-    OK(mc_memory_alloc(100, &memory, &bytes, contract_error()));
+    OK(mc_memory_alloc(100, NULL, &memory, &bytes, contract_error()));
     assert_int_equal((uintptr_t)bytes % (uintptr_t)sysconf(_SC_PAGESIZE), 0);
     for (size_t i = 0; i < 100; i++)
         assert_int_equal(((uint8_t *)bytes)[i], 0);
@@ -190,12 +190,12 @@ static void memory_is_not_freed_while_it_is_registered(void **state) {
     OK(mc_engine_unregister(pair->here, (uint8_t *)bytes + 50, contract_error()));
     OK(mc_memory_free(memory));
     IS(MC_ERR_INVALID_HANDLE, mc_memory_free(memory));
-    IS(MC_ERR_INVALID_ARGUMENT, mc_memory_alloc(0, &none, &nowhere, error));
+    IS(MC_ERR_INVALID_ARGUMENT, mc_memory_alloc(0, NULL, &none, &nowhere, error));
     assert_true(error->message[0] != '\0');
     error = contract_error();
-    IS(MC_ERR_NO_MEMORY, mc_memory_alloc(UINT64_MAX, &none, &nowhere, error));
+    IS(MC_ERR_NO_MEMORY, mc_memory_alloc(UINT64_MAX, NULL, &none, &nowhere, error));
     assert_true(error->message[0] != '\0');
-    IS(MC_ERR_NO_MEMORY, mc_memory_alloc(UINT64_C(1) << 62, &none, &nowhere, contract_error()));
+    IS(MC_ERR_NO_MEMORY, mc_memory_alloc(UINT64_C(1) << 62, NULL, &none, &nowhere, contract_error()));
     assert_true(none == 42 && nowhere == &none);
 }
 
@@ -205,7 +205,7 @@ static void closing_the_engine_frees_the_memory_that_it_had_registered(void **st
     void *bytes;
 
     (void)state;
-    OK(mc_memory_alloc(MIB, &memory, &bytes, contract_error()));
+    OK(mc_memory_alloc(MIB, NULL, &memory, &bytes, contract_error()));
     OK(mc_engine_register(engine, bytes, MIB, NULL, RIGHTS, contract_error()));
     OK(mc_engine_close(engine));
     memset(bytes, 1, MIB);

@@ -43,7 +43,7 @@ static void sixteen_threads_that_register_the_same_and_neighbouring_ranges_keep_
     uint64_t memory;
     void *bytes;
 
-    OK(mc_memory_alloc((THREADS + 1) * SHARE, &memory, &bytes, contract_error()));
+    OK(mc_memory_alloc((THREADS + 1) * SHARE, NULL, &memory, &bytes, contract_error()));
     shared.bytes = bytes;
     contract_run(pair, THREADS, register_and_unregister, &shared);
     for (size_t i = atomic_load(&shared.unregistered); i < atomic_load(&shared.registered); i++)
@@ -133,7 +133,7 @@ static void shared_memory_unregistered_under_transfers_is_not_written_afterwards
     uint64_t memory;
     void *bytes;
 
-    OK(mc_memory_alloc(MOVERS * PART, &memory, &bytes, contract_error()));
+    OK(mc_memory_alloc(MOVERS * PART, NULL, &memory, &bytes, contract_error()));
     unregister_under_transfers(pair, pair->there, bytes, false);
     OK(mc_memory_free(memory));
 }

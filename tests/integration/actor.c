@@ -129,7 +129,7 @@ static int32_t do_close(char **argument) {
 static int32_t do_alloc(char **argument) {
     uint64_t memory;
     void *address;
-    int32_t status = mc_memory_alloc(number(argument[0]), &memory, &address, &words);
+    int32_t status = mc_memory_alloc(number(argument[0]), NULL, &memory, &address, &words);
 
     if (status == MC_OK)
         printf("ok %" PRIu64 " %" PRIu64, memory, (uint64_t)(uintptr_t)address);

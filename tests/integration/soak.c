@@ -86,7 +86,7 @@ static uint8_t *allocate(uint64_t size) {
     uint64_t memory;
     void *address;
 
-    MUST(mc_memory_alloc(size, &memory, &address, NULL) == MC_OK);
+    MUST(mc_memory_alloc(size, NULL, &memory, &address, NULL) == MC_OK);
     return address;
 }
 

@@ -34,7 +34,7 @@ class Memory:
         self._view: Any = None
         ids, addresses, error = ffi.new("uint64_t *"), ffi.new("void **"), new_error()
         try:
-            check(lib.mc_memory_alloc(size, ids, addresses, error), error)
+            check(lib.mc_memory_alloc(size, ffi.NULL, ids, addresses, error), error)
         except OverflowError:
             raise ValueError(f"a size is a number of bytes below 2**64, not {size}") from None
         self._id: int = ids[0]

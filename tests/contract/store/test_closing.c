@@ -67,7 +67,7 @@ static void handles_of_other_kinds_are_no_stores(void **state) {
     (void)state;
     OK(mc_engine_open(NULL, &engine, contract_error()));
     OK(mc_queue_open(&queue, contract_error()));
-    OK(mc_memory_alloc(4096, &memory, &bytes, contract_error()));
+    OK(mc_memory_alloc(4096, NULL, &memory, &bytes, contract_error()));
     every_call_answers(MC_ERR_INVALID_HANDLE, NULL);
     every_call_answers(MC_ERR_INVALID_HANDLE, (mc_store *)engine);
     every_call_answers(MC_ERR_INVALID_HANDLE, (mc_store *)queue);

@@ -49,7 +49,7 @@ static struct station open_station(const char *protocol, const char *listen, con
     assert_int_equal(mc_engine_open(&options, &station.handle, NULL), MC_OK);
     assert_int_equal(engine_call_begin(station.handle, &station.engine, NULL), MC_OK);
     assert_true(mc_engine_address(station.handle, station.address, sizeof(station.address)) > 0);
-    assert_int_equal(mc_memory_alloc(SIZE, &station.memory_id, &memory, NULL), MC_OK);
+    assert_int_equal(mc_memory_alloc(SIZE, NULL, &station.memory_id, &memory, NULL), MC_OK);
     station.memory = memory;
     assert_int_equal(mc_engine_register(station.handle, memory, SIZE, NULL, access, NULL), MC_OK);
     return station;
