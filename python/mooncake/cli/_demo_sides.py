@@ -238,7 +238,7 @@ def _prefill(parent: Connection, other: Connection, config: Config, requests: li
 
 def _check_path(peer: Peer, transport: str) -> None:
     """The table shall not name a path that wasn't taken."""
-    for path in peer.explain():
+    for path in peer.explain()["transports"]:
         if path["transport"] == transport and not path["usable"]:
             raise RuntimeError(f"{transport} does not lead to the other process: {path.get('reason')}")
 

@@ -9,12 +9,13 @@ Two interfaces to the same engine:
 Importing this module loads the native library, or raises one ImportError that says where it was looked for.
 """
 
-from ._batch import Batch, Completion, Queue, RequestStatus
+from ._batch import Batch, Completion, Queue, RequestStatus, Statuses
 from ._compat import TransferEngine
 from ._compat_values import TransferNotify, TransferOpcode
-from ._engine import Access, Engine, Notification, Peer, Region
+from ._engine import Access, Engine, Notification, Region
 from ._later import CoroRPCInterface, ReceivedData, ReceivedTensor, RpcInterface, SharedSegment
 from ._memory import Memory, alloc
+from ._peer import Peer
 from ._requests import READ, WRITE, Request
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "RequestStatus",
     "RpcInterface",
     "SharedSegment",
+    "Statuses",
     "TransferEngine",
     "TransferNotify",
     "TransferOpcode",

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from .._errors import MooncakeError, error_for
 from .._native import PENDING, check, deadline, ffi, lib, new_error, wait_in_slices
+from ._requests import as_bytes
 
 if TYPE_CHECKING:
     from ._engine import Engine
 
-__all__ = ["Batch", "Completion", "Queue", "RequestStatus"]
+__all__ = ["Batch", "Completion", "Notify", "Queue", "RequestStatus", "Statuses"]
+
+Notify = tuple[Union[str, bytes], Union[str, bytes]]
+"""Name and message of a notification."""
 
 _REQUEST_SIZE: int = ffi.sizeof("struct mc_request")
 _STATUS_SIZE: int = ffi.sizeof("struct mc_request_status")
+_HALVES = _STATUS_SIZE // 4  # as 32-bit words: state, status, bytes (two), flags, checksum
 _COMPLETION_SIZE: int = ffi.sizeof("struct mc_completion")
 _OPTIONS_SIZE: int = ffi.sizeof("struct mc_batch_options")
 _DRIVEN: Any = ffi.new("struct mc_batch_options *", (_OPTIONS_SIZE, lib.MC_BATCH_DRIVEN))
@@ -31,13 +37,34 @@ class RequestStatus(NamedTuple):
     """Where one request stands.
 
     state: "pending", "completed", "cancelled", "timeout" or "failed"; code: the status, 0 when completed; bytes: moved
-    so far; indeterminate: a write that did not complete and may have changed, or still change, the remote range.
+    so far; indeterminate: a write that did not complete and may have changed, or still change, the remote range;
+    checksum: the CRC32C of the bytes, if it was asked for and the request is completed, else 0.
     """
 
     state: str
     code: int
     bytes: int
     indeterminate: bool
+    checksum: int = 0
+
+
+class Statuses(NamedTuple):
+    """Where the requests of a batch stand, as columns; each has an item for each request, in order.
+
+    codes: the status, 0 when completed (array "i"); bytes: moved so far (array "Q"); indeterminate: not 0 as in
+    RequestStatus (array "I"); checksums: as there (array "I"). numpy.frombuffer(column, …) makes them numpy arrays
+    without a copy.
+    """
+
+    codes: array[int]
+    bytes: array[int]
+    indeterminate: array[int]
+    checksums: array[int]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all requests completed."""
+        return not any(self.codes)
 
 
 class Batch:
@@ -65,12 +92,19 @@ class Batch:
         queue: Optional[Queue] = None,
         *,
         driven: bool = False,
+        notify: Optional[Notify] = None,
     ) -> None:
         """Submits the packed requests; for Engine and Peer only. driven: poll() or wait() comes next, from here."""
         options: Any = _DRIVEN if driven else ffi.NULL
-        if timeout is not None or queue is not None:
+        if timeout is not None or queue is not None or notify is not None:
             options = ffi.new("struct mc_batch_options *", (_OPTIONS_SIZE, lib.MC_BATCH_DRIVEN if driven else 0))
             options.timeout_ns = deadline(timeout)
+        texts: list[Any] = []  # the library copies them in the call
+        if notify is not None:
+            texts = [ffi.from_buffer(as_bytes(text)) for text in notify]
+            options.flags |= lib.MC_BATCH_NOTIFY
+            options.notify_name, options.notify_message = texts
+            options.notify_name_length, options.notify_message_length = map(len, texts)
         error = new_error()
         array = ffi.from_buffer("struct mc_request[]", packed)
         if queue is None:
@@ -116,12 +150,29 @@ class Batch:
 
     def status(self) -> list[RequestStatus]:
         """Where each request stands, in order."""
+        indeterminate: int = lib.MC_STATUS_INDETERMINATE
+        return [
+            RequestStatus(_STATES[s.state], s.status, s.bytes, bool(s.flags & indeterminate), s.checksum)
+            for s in self._rows()
+        ]
+
+    def statuses(self) -> Statuses:
+        """The same as columns: for many requests."""
+        rows = memoryview(ffi.buffer(self._rows()))
+        halves, wholes = array("I"), array("Q")
+        halves.frombytes(rows)
+        wholes.frombytes(rows)
+        return Statuses(
+            array("i", halves[1::_HALVES].tobytes()),
+            wholes[1 :: _HALVES // 2],
+            halves[4::_HALVES],
+            halves[5::_HALVES],
+        )
+
+    def _rows(self) -> Any:
         statuses = ffi.new("struct mc_request_status[]", self._count)
         check(lib.mc_batch_status(self._cell[0], 0, statuses, self._count, _STATUS_SIZE))
-        return [
-            RequestStatus(_STATES[s.state], s.status, s.bytes, bool(s.flags & lib.MC_STATUS_INDETERMINATE))
-            for s in statuses
-        ]
+        return statuses
 
     def cancel(self) -> None:
         """Ends all requests that aren't done as cancelled; afterwards nothing touches the buffers."""

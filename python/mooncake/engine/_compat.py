@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import Optional
+from typing import Callable, Optional
 
 from .. import errors
 from .._errors import MooncakeError
@@ -18,7 +18,8 @@ from .._native import ffi
 from ._compat_memory import EngineMemory
 from ._compat_values import TransferNotify, TransferOpcode, check_hint, listen_address, log, text_of
 from ._engine import Engine
-from ._flights import Flights
+from ._flights import UNBEGUN, Flights
+from ._peer import Peer, move, read_call, write_call
 from ._requests import words
 
 __all__ = ["TransferEngine"]
@@ -36,6 +37,7 @@ class TransferEngine(EngineMemory):
     def __init__(self) -> None:
         super().__init__()
         self._flights: Optional[Flights] = None  # there while _engine is
+        self._peers: dict[str, Peer] = {}  # those of _flights
 
     # ---- Life
 
@@ -78,7 +80,7 @@ class TransferEngine(EngineMemory):
         except MooncakeError as error:
             log("warning", "initialize: %s", error)
             return -1
-        self._engine, self._flights = engine, Flights(engine)
+        self._engine, self._flights = engine, Flights(engine, self._peers)
         return 0
 
     def get_rpc_port(self) -> int:
@@ -123,6 +125,11 @@ class TransferEngine(EngineMemory):
         self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
     ) -> int:
         """Writes `length` bytes from the local address to the peer's; returns when the peer has them."""
+        peer = self._peers.get(target_hostname)
+        if peer is not None and peer.mapped_from <= peer_buffer_address <= peer.mapped_to - length:
+            result = self._move(write_call, peer, buffer, peer_buffer_address, length, transport_hint)
+            if result is not None:
+                return result
         check_hint(transport_hint)
         return self._transfer(target_hostname, 1, (buffer,), (peer_buffer_address,), (length,))
 
@@ -130,6 +137,11 @@ class TransferEngine(EngineMemory):
         self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
     ) -> int:
         """Reads `length` bytes from the peer's address to the local one."""
+        peer = self._peers.get(target_hostname)
+        if peer is not None and peer.mapped_from <= peer_buffer_address <= peer.mapped_to - length:
+            result = self._move(read_call, peer, buffer, peer_buffer_address, length, transport_hint)
+            if result is not None:
+                return result
         check_hint(transport_hint)
         return self._transfer(target_hostname, 0, (buffer,), (peer_buffer_address,), (length,))
 
@@ -240,6 +252,21 @@ class TransferEngine(EngineMemory):
         """Waits for all the batches: 0 when all are done, else -1. The ids end with it."""
         results = [self._finish(batch_id, None) for batch_id in words(batch_ids)]
         return 0 if all(result == 1 for result in results) else -1
+
+    def _move(
+        self, call: Callable[..., int], peer: Peer, buffer: int, peer_buffer: int, length: int, hint: str
+    ) -> Optional[int]:
+        """One copy to or from mapped memory: 0, -1, or None if nothing was begun and _transfer() has to do it."""
+        if hint:
+            check_hint(hint)
+        try:
+            move(call, peer.id, buffer, peer_buffer, length)
+            return 0
+        except (*UNBEGUN, errors.NotRegistered):
+            return None
+        except MooncakeError as error:
+            log("warning", "transfer with %s: %s", peer.address, error)
+            return -1
 
     def _transfer(
         self,

@@ -1,18 +1,19 @@
-"""Engines and their peers: the interface that a new Python program uses. Failures raise mooncake.errors."""
+"""Engines: the interface that a new Python program uses. Failures raise mooncake.errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntFlag
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional
 
-from .._native import PENDING, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
-from ._batch import Batch, Queue
+from .._native import PENDING, check, ffi, lib, new_error, read_text, wait_in_slices
+from ._batch import Batch, Notify, Queue
 from ._memory import Span, span_of
 from ._options import engine_options
-from ._requests import READ, WRITE, Request, pack_columns, pack_one, pack_requests, words
+from ._peer import Peer
+from ._requests import Request, pack_requests
 
-__all__ = ["Access", "Engine", "Notification", "Peer", "Region"]
+__all__ = ["Access", "Engine", "Notification", "Region"]
 
 
 class Access(IntFlag):
@@ -22,10 +23,6 @@ class Access(IntFlag):
     READ = 1
     WRITE = 2
     BOTH = 3
-
-
-def _bytes(value: Union[str, bytes]) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(memoryview(value))
 
 
 class Notification(NamedTuple):
@@ -65,125 +62,6 @@ class Region:
 
     def __exit__(self, *exception: object) -> None:
         self.unregister()
-
-
-class Peer:
-    """The engine at another address, as it was when this one connected: a restarted one answers errors.StalePeer."""
-
-    __slots__ = ("__weakref__", "_engine", "address", "id")
-
-    def __init__(self, engine: Engine, address: str) -> None:
-        self.id = 0
-        self._engine = engine
-        self.address = address
-        cell, error = ffi.new("uint64_t *"), new_error()
-        check(lib.mc_peer_open(engine.handle, address.encode(), cell, error), error)
-        self.id: int = cell[0]
-
-    def read(
-        self,
-        local: Span,
-        remote: int,
-        length: Optional[int] = None,
-        *,
-        timeout: Optional[float] = None,
-        guard: Optional[tuple[int, int]] = None,
-    ) -> None:
-        """Copies from the peer's address `remote` into registered local memory; returns when it is there.
-
-        timeout: seconds until errors.Timeout; None is the library's default of 30. Ctrl-C cancels, waits until the
-        buffer is quiet, and raises KeyboardInterrupt.
-        """
-        self._transfer(READ, local, remote, length, timeout, guard)
-
-    def write(
-        self,
-        local: Span,
-        remote: int,
-        length: Optional[int] = None,
-        *,
-        timeout: Optional[float] = None,
-        guard: Optional[tuple[int, int]] = None,
-    ) -> None:
-        """Copies registered local memory to the peer's address `remote`; returns when the peer has applied it.
-        Otherwise as read()."""
-        self._transfer(WRITE, local, remote, length, timeout, guard)
-
-    def _transfer(
-        self,
-        opcode: int,
-        local: Span,
-        remote: int,
-        length: Optional[int],
-        timeout: Optional[float],
-        guard: Optional[tuple[int, int]],
-    ) -> None:
-        address, length, keep = span_of(local, length, writable=opcode == READ)
-        packed = pack_one(self.id, opcode, address, remote, length, guard)
-        with Batch(self._engine, 1, keep) as batch:
-            batch.start(self._engine.handle, packed, timeout, driven=True)
-            batch.wait()
-
-    def submit(
-        self,
-        opcode: int,
-        local: Iterable[int],
-        remote: Iterable[int],
-        length: Iterable[int],
-        *,
-        timeout: Optional[float] = None,
-        queue: Optional[Queue] = None,
-        context: object = None,
-    ) -> Batch:
-        """Submits many requests of one kind, given as columns of addresses and lengths; the fast way.
-
-        ValueError if the columns differ in length. Otherwise as Engine.submit.
-        """
-        local, remote, length = words(local), words(remote), words(length)
-        if not len(local) == len(remote) == len(length):
-            raise ValueError(f"columns of {len(local)}, {len(remote)} and {len(length)} items")
-        batch = Batch(self._engine, len(local), None, context)
-        batch.start(self._engine.handle, pack_columns(self.id, opcode, local, remote, length), timeout, queue)
-        return batch
-
-    def notify(
-        self, name: Union[str, bytes], message: Union[str, bytes] = b"", timeout: Optional[float] = None
-    ) -> None:
-        """Delivers a message into the peer's queue and waits until it is there. Writes that completed before are
-        visible to whoever receives it. timeout as in read(). errors.TooLarge, errors.QueueFull, errors.Timeout."""
-        name, message = _bytes(name), _bytes(message)
-        error = new_error()
-        status = lib.mc_peer_notify(self.id, name, len(name), message, len(message), deadline(timeout), error)
-        check(status, error)
-
-    def probe(self, timeout: Optional[float] = 1.0) -> None:
-        """Asks for a sign of life. errors.Timeout, errors.StalePeer, errors.Unreachable, errors.ConnectionLost."""
-        error = new_error()
-        check(lib.mc_peer_probe(self.id, deadline(timeout), error), error)
-
-    def explain(self) -> list[dict[str, Any]]:
-        """Which paths lead to the peer, cheapest first: dicts of transport, cost, usable, reason."""
-        from json import loads
-
-        return loads(read_text(lambda text, size: lib.mc_peer_explain(self.id, text, size)))
-
-    def close(self) -> None:
-        """Releases the peer; batches in flight go on. A second call does nothing."""
-        identifier, self.id = self.id, 0
-        if identifier:
-            lib.mc_peer_close(identifier)
-
-    def __enter__(self) -> Peer:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<mooncake.engine.Peer {self.address}>"
 
 
 class Engine:
@@ -278,15 +156,17 @@ class Engine:
         timeout: Optional[float] = None,
         queue: Optional[Queue] = None,
         context: object = None,
+        notify: Optional[Notify] = None,
     ) -> Batch:
         """Submits all or none of the requests. Their order is undefined; peers may differ.
 
         timeout: the deadline of each request in seconds, None is the library's default of 30; queue: where the batch
-        appears when it is done; context: kept as batch.context.
+        appears when it is done; context: kept as batch.context; notify: (name, message), which each peer of the batch
+        receives when all requests have completed.
         """
         packed, keep = pack_requests(requests)
         batch = Batch(self, len(packed) // ffi.sizeof("struct mc_request"), keep, context)
-        batch.start(self.handle, packed, timeout, queue)
+        batch.start(self.handle, packed, timeout, queue, notify=notify)
         return batch
 
     def receive(self, timeout: Optional[float] = 0.0) -> Optional[Notification]:

@@ -14,15 +14,16 @@ from .._errors import MooncakeError, error_for
 from .._native import PENDING, lib
 from ._batch import Batch
 from ._compat_values import log
-from ._engine import Access, Engine, Peer
+from ._engine import Access, Engine
+from ._peer import Peer
 from ._requests import pack_columns, pack_one
 
-__all__ = ["Flights"]
+__all__ = ["UNBEGUN", "Flights"]
 
 # What says that a peer is gone. The paths that are left to a peer that is gone may be none at all.
 _LOST = (errors.StalePeer, errors.Unreachable, errors.ConnectionLost, errors.InvalidHandle, errors.NotSupported)
 # Answers of a submission after which another peer of the same name may be asked.
-_UNBEGUN = (errors.StalePeer, errors.InvalidHandle, errors.NotSupported)
+UNBEGUN = (errors.StalePeer, errors.InvalidHandle, errors.NotSupported)
 
 
 class _Flight:
@@ -70,17 +71,18 @@ class _Flight:
 class Flights:
     """The peers that an engine has opened by name, and its batches in flight by id. Any thread."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, peers: dict[str, Peer]) -> None:
         self.engine = engine
         self._lock = threading.Lock()
-        self._peers: dict[str, Peer] = {}
+        self._peers = peers
         self._flights: dict[int, _Flight] = {}
 
     def close(self) -> None:
         """Cancels what is in flight and forgets all peers. Usable again afterwards."""
         with self._lock:
             flights, self._flights = list(self._flights.values()), {}
-            peers, self._peers = list(self._peers.values()), {}
+            peers = list(self._peers.values())
+            self._peers.clear()
         for flight in flights:
             flight.close()
         for peer in peers:
@@ -114,6 +116,8 @@ class Flights:
             flight = self._start(target, opcode, local, remote, length, driven=True)
             try:
                 flight.batch.check(flight.batch.poll(None))
+                if len(remote):
+                    flight.peer.learn(remote[0])
                 return
             except MooncakeError as error:
                 self._drop_lost(error, target, flight.peer)
@@ -160,7 +164,7 @@ class Flights:
         """Submits one batch; once more if the known peer turns out to be gone. Nothing was begun if it raises."""
         try:
             return self._submit(target, opcode, local, remote, length, driven)
-        except _UNBEGUN:
+        except UNBEGUN:
             return self._submit(target, opcode, local, remote, length, driven)
 
     def _submit(

@@ -186,9 +186,9 @@ def test_notifications_arrive_in_order_with_their_sender(engine: Engine, path: s
 
 
 def test_the_path_is_the_one_that_was_asked_for(path: str, peer: Peer) -> None:
-    usable = [row["transport"] for row in peer.explain() if row["usable"]]
+    usable = [row["transport"] for row in peer.explain()["transports"] if row["usable"]]
     assert usable[0] == path
-    assert all(row["usable"] or row["reason"] for row in peer.explain())
+    assert all(row["usable"] or row["reason"] for row in peer.explain()["transports"])
 
 
 def test_a_peer_gives_a_sign_of_life(peer: Peer) -> None:

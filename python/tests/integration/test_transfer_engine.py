@@ -192,7 +192,7 @@ def test_mc_force_tcp_restricts_the_paths_whatever_its_value(monkeypatch: pytest
     with TransferEngine() as engine:
         assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "shm", "") == 0
         with engine.get_engine().connect(engine.get_engine().address) as peer:
-            reasons = {path["transport"]: path["reason"] for path in peer.explain()}
+            reasons = {path["transport"]: path["reason"] for path in peer.explain()["transports"]}
     assert "tcp" in reasons["shm"]
     assert reasons["tcp"] == ""
 

@@ -1,0 +1,225 @@
+"""Peers: the engines at other addresses, and the calls that move bytes to and from one of them.
+
+A blocking call to a range that this process has mapped is one call of the library: it copies in the calling thread and
+never waits for the peer. Anything else may wait, so it is a batch that is waited for in slices, and Ctrl-C is heard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+
+from .._native import check, deadline, ffi, lib, new_error, read_text
+from ._batch import Batch, Notify, Queue, Statuses
+from ._memory import Span, span_of
+from ._requests import READ, WRITE, Column, as_bytes, pack_columns, pack_one, words
+
+if TYPE_CHECKING:
+    from ._engine import Engine
+
+__all__ = ["Peer", "move", "read_call", "write_call"]
+
+read_call: Callable[..., int] = lib.mc_peer_read
+write_call: Callable[..., int] = lib.mc_peer_write
+
+_QUICK_MAX = 16 << 20
+"""The longest copy that Ctrl-C has to wait for: some milliseconds."""
+
+_ALL = 2**64
+_NOWHERE: Any = ffi.cast("char *", 0)
+_spare: list[Any] = []
+
+
+def move(call: Callable[..., int], peer: int, local: int, remote: int, length: int, timeout_ns: int = 0) -> None:
+    """read_call or write_call, to its end, in this thread. Its error struct is used again by the next one."""
+    try:
+        error = _spare.pop()
+    except IndexError:
+        error = new_error()
+    try:
+        status = call(peer, _NOWHERE + local, remote, length, timeout_ns, error)
+    except OverflowError:
+        raise ValueError("addresses and lengths are integers from 0 to 2**64 - 1") from None
+    if status:
+        check(status, error)
+    _spare.append(error)
+
+
+class Peer:
+    """The engine at another address, as it was when this one connected: a restarted one answers errors.StalePeer."""
+
+    __slots__ = ("__weakref__", "_engine", "_misses", "address", "id", "mapped_from", "mapped_to")
+
+    def __init__(self, engine: Engine, address: str) -> None:
+        self.id = 0
+        self._engine = engine
+        self.address = address
+        # Remote ranges from here to there are copied by the caller itself, as far as is known; see _learn.
+        self.mapped_from = self.mapped_to = 0
+        self._misses = 0
+        cell, error = ffi.new("uint64_t *"), new_error()
+        check(lib.mc_peer_open(engine.handle, address.encode(), cell, error), error)
+        self.id: int = cell[0]
+
+    def read(
+        self,
+        local: Span,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        guard: Optional[tuple[int, int]] = None,
+    ) -> None:
+        """Copies from the peer's address `remote` into registered local memory; returns when it is there.
+
+        timeout: seconds until errors.Timeout; None is the library's default of 30. Ctrl-C cancels, waits until the
+        buffer is quiet, and raises KeyboardInterrupt.
+        """
+        keep = None
+        if type(local) is not int or length is None:
+            local, length, keep = span_of(local, length, writable=True)
+        if self.mapped_from <= remote <= self.mapped_to - length and guard is None and length <= _QUICK_MAX:
+            move(read_call, self.id, local, remote, length, 0 if timeout is None else deadline(timeout))
+        else:
+            self._wait_for(READ, local, remote, length, timeout, guard, keep)
+
+    def write(
+        self,
+        local: Span,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        guard: Optional[tuple[int, int]] = None,
+    ) -> None:
+        """Copies registered local memory to the peer's address `remote`; returns when the peer has applied it.
+        Otherwise as read()."""
+        keep = None
+        if type(local) is not int or length is None:
+            local, length, keep = span_of(local, length)
+        if self.mapped_from <= remote <= self.mapped_to - length and guard is None and length <= _QUICK_MAX:
+            move(write_call, self.id, local, remote, length, 0 if timeout is None else deadline(timeout))
+        else:
+            self._wait_for(WRITE, local, remote, length, timeout, guard, keep)
+
+    def _wait_for(
+        self,
+        opcode: int,
+        local: int,
+        remote: int,
+        length: int,
+        timeout: Optional[float],
+        guard: Optional[tuple[int, int]],
+        keep: Any,
+    ) -> None:
+        packed = pack_one(self.id, opcode, local, remote, length, guard)
+        with Batch(self._engine, 1, keep) as batch:
+            batch.start(self._engine.handle, packed, timeout, driven=True)
+            batch.wait()
+        self.learn(remote)
+
+    def learn(self, remote: int) -> None:
+        """Called when something has been moved by a batch: asks, more and more rarely, whether it need be one."""
+        self._misses += 1
+        if self._misses & (self._misses - 1):
+            return
+        paths = self.explain()
+        usable = {row["transport"] for row in paths["transports"] if row["usable"]}
+        if "self" in usable or "tcp" not in usable:
+            self.mapped_from, self.mapped_to = 0, _ALL
+            return
+        for row in paths["regions"]:
+            if row["how"] == "mapped" and row["base"] <= remote < row["base"] + row["length"]:
+                self.mapped_from, self.mapped_to = row["base"], row["base"] + row["length"]
+
+    def submit(
+        self,
+        opcode: int,
+        local: Column,
+        remote: Column,
+        length: Column,
+        *,
+        timeout: Optional[float] = None,
+        queue: Optional[Queue] = None,
+        context: object = None,
+        notify: Optional[Notify] = None,
+        checksum: bool = False,
+    ) -> Batch:
+        """Submits many requests of one kind, given as columns of addresses and lengths; the fast way.
+
+        A column is an array or numpy array of 64-bit integers, which is copied as a whole, or any iterable of int.
+        ValueError if the columns differ in length. Otherwise as Engine.submit.
+        """
+        packed, count = self._pack(opcode, local, remote, length, checksum)
+        batch = Batch(self._engine, count, None, context)
+        batch.start(self._engine.handle, packed, timeout, queue, notify=notify)
+        return batch
+
+    def transfer(
+        self,
+        opcode: int,
+        local: Column,
+        remote: Column,
+        length: Column,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Notify] = None,
+        checksum: bool = False,
+    ) -> Statuses:
+        """submit(), waits until all requests have ended, and says where each stands as columns: raises nothing for a
+        request that did not complete. Ctrl-C as in read()."""
+        packed, count = self._pack(opcode, local, remote, length, checksum)
+        with Batch(self._engine, count) as batch:
+            batch.start(self._engine.handle, packed, timeout, driven=True, notify=notify)
+            batch.poll(None)
+            return batch.statuses()
+
+    def _pack(self, opcode: int, local: Column, remote: Column, length: Column, checksum: bool) -> tuple[Any, int]:
+        local, remote, length = words(local), words(remote), words(length)
+        if not len(local) == len(remote) == len(length):
+            raise ValueError(f"columns of {len(local)}, {len(remote)} and {len(length)} items")
+        flags = lib.MC_REQUEST_CHECKSUM if checksum else 0
+        return pack_columns(self.id, opcode, local, remote, length, flags), len(local)
+
+    def notify(
+        self, name: Union[str, bytes], message: Union[str, bytes] = b"", timeout: Optional[float] = None
+    ) -> None:
+        """Delivers a message into the peer's queue and waits until it is there. Writes that completed before are
+        visible to whoever receives it. timeout as in read(). errors.TooLarge, errors.QueueFull, errors.Timeout."""
+        name, message = as_bytes(name), as_bytes(message)
+        error = new_error()
+        status = lib.mc_peer_notify(self.id, name, len(name), message, len(message), deadline(timeout), error)
+        check(status, error)
+
+    def probe(self, timeout: Optional[float] = 1.0) -> None:
+        """Asks for a sign of life. errors.Timeout, errors.StalePeer, errors.Unreachable, errors.ConnectionLost."""
+        error = new_error()
+        check(lib.mc_peer_probe(self.id, deadline(timeout), error), error)
+
+    def explain(self) -> dict[str, Any]:
+        """Which paths lead to the peer, and which one its memory is reached by.
+
+        "transports": cheapest first, each with "transport", "cost", "usable" and "reason"; "regions": those of the peer
+        that this process knows of, each with "base", "length", "access", "path", "how" and "reason" (why not better).
+        """
+        from json import loads
+
+        paths = loads(read_text(lambda text, size: lib.mc_peer_explain(self.id, text, size)))
+        return {"transports": paths, "regions": []} if isinstance(paths, list) else paths
+
+    def close(self) -> None:
+        """Releases the peer; batches in flight go on. A second call does nothing."""
+        identifier, self.id = self.id, 0
+        if identifier:
+            lib.mc_peer_close(identifier)
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<mooncake.engine.Peer {self.address}>"
