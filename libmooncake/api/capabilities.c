@@ -3,7 +3,10 @@
 #include <mooncake/types.h>
 
 #include "base/writer.h"
+#include "metadata/directory.h"
 #include "net/auth.h"
+#include "net/http.h"
+#include "os/jansson.h"
 #include "transports/transport.h"
 
 #define LATER "not in this version"
@@ -30,9 +33,18 @@ int64_t mc_capabilities(char *text, size_t size) {
         {"rdma", LATER},
         {"cuda", LATER},
     };
-    const struct capability directories[] = {{"p2p", NULL}, {"http", LATER}, {"redis", LATER}, {"etcd", LATER}};
+    const struct capability directories[] = {
+        {"p2p", directory_p2p.unavailable()},
+        {"http", directory_http.unavailable()},
+        {"redis", LATER},
+        {"etcd", LATER},
+    };
     const struct capability allocators[] = {{"host", transport_shm.unavailable()}, {"cuda", LATER}, {"ascend", LATER}};
-    const struct capability libraries[] = {{"libcrypto", auth_unavailable()}};
+    const struct capability libraries[] = {
+        {"libcrypto", auth_unavailable()},
+        {"libcurl", http_unavailable()},
+        {"libjansson", jansson_unavailable()},
+    };
     struct writer writer;
 
     if (text == NULL && size > 0)

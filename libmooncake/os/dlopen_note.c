@@ -12,10 +12,23 @@
     "[{\"feature\":\"authentication\",\"description\":\"Proof of the cluster key between engines\"," \
     "\"priority\":\"suggested\",\"soname\":[\"libcrypto.so.3\",\"libcrypto.so.1.1\"]}]"
 
-static const struct {
-    uint32_t owner_size, json_size, type;
-    char owner[sizeof NOTE_OWNER];
-    _Alignas(4) char json[sizeof CRYPTO_JSON];
-} crypto_note __attribute__((used, aligned(4), section(".note.dlopen"))) = {
-    sizeof NOTE_OWNER, sizeof CRYPTO_JSON, NOTE_TYPE, NOTE_OWNER, CRYPTO_JSON,
-};
+#define CURL_JSON                                                                   \
+    "[{\"feature\":\"directory\",\"description\":\"Directories of names by http\"," \
+    "\"priority\":\"suggested\",\"soname\":[\"libcurl.so.4\",\"libcurl-gnutls.so.4\"]}]"
+
+#define JANSSON_JSON                                                                                 \
+    "[{\"feature\":\"json\",\"description\":\"JSON from outside: what directories by http answer\"," \
+    "\"priority\":\"suggested\",\"soname\":[\"libjansson.so.4\"]}]"
+
+#define NOTE(name, words)                                                 \
+    static const struct {                                                 \
+        uint32_t owner_size, json_size, type;                             \
+        char owner[sizeof NOTE_OWNER];                                    \
+        _Alignas(4) char json[sizeof(words)];                             \
+    } name __attribute__((used, aligned(4), section(".note.dlopen"))) = { \
+        sizeof NOTE_OWNER, sizeof(words), NOTE_TYPE, NOTE_OWNER, words,   \
+    }
+
+NOTE(crypto_note, CRYPTO_JSON);
+NOTE(curl_note, CURL_JSON);
+NOTE(jansson_note, JANSSON_JSON);
