@@ -29,7 +29,7 @@ def write(address: str, remote: int) -> None:
         memory.view[:17] = b"hello from Python"
         with engine.connect(address) as peer:
             peer.write(memory, remote)
-            print("paths:", [path["transport"] for path in peer.explain() if path["usable"]])
+            print("paths:", [path["transport"] for path in peer.explain()["transports"] if path["usable"]])
             peer.notify("written", str(SIZE))
 
 
