@@ -41,34 +41,32 @@ struct engine *engine_of(struct object *object) {
 }
 
 int32_t engine_enter(struct engine *engine) {
-    int32_t status = MC_OK;
-
-    pthread_mutex_lock(&engine->lock);
-    if (engine->state == ENGINE_OPEN)
-        engine->calls++;
-    else
-        status = MC_ERR_CLOSED;
-    pthread_mutex_unlock(&engine->lock);
-    return status;
+    if ((atomic_fetch_add(&engine->inside, 1) & ENGINE_SHUT) == 0)
+        return MC_OK;
+    engine_leave(engine);
+    return MC_ERR_CLOSED;
 }
 
 bool engine_enter_or_closed(struct engine *engine) {
-    bool open;
+    bool closed = false;
 
-    pthread_mutex_lock(&engine->lock);
-    while (engine->state == ENGINE_CLOSING)
-        pthread_cond_wait(&engine->quiet, &engine->lock);
-    open = engine->state == ENGINE_OPEN;
-    if (open)
-        engine->calls++;
-    pthread_mutex_unlock(&engine->lock);
-    return open;
+    while (engine_enter(engine) != MC_OK) {
+        pthread_mutex_lock(&engine->lock);
+        while (engine->state == ENGINE_CLOSING)
+            pthread_cond_wait(&engine->quiet, &engine->lock);
+        closed = engine->state == ENGINE_CLOSED;
+        pthread_mutex_unlock(&engine->lock);
+        if (closed)
+            return false;
+    }
+    return true;
 }
 
 void engine_leave(struct engine *engine) {
+    if (atomic_fetch_sub(&engine->inside, 1) != (ENGINE_SHUT | 1))
+        return;
     pthread_mutex_lock(&engine->lock);
-    if (--engine->calls == 0 && engine->state == ENGINE_CLOSING)
-        pthread_cond_broadcast(&engine->quiet);
+    pthread_cond_broadcast(&engine->quiet);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -373,7 +371,7 @@ static void make_quiet(struct engine *engine) {
 
     notifications_close(engine->notifications, true);
     pthread_mutex_lock(&engine->lock);
-    while (engine->calls > 0) {
+    while (atomic_load(&engine->inside) != ENGINE_SHUT) {
         /* A call in progress may be waiting for a batch of its own: what is in flight is ended under it. */
         list_each (node, after, &engine->peers)
             channel_break(list_entry(node, struct peer, node)->channel, MC_ERR_CLOSED);
@@ -389,6 +387,8 @@ static void make_quiet(struct engine *engine) {
 static void set_state(struct engine *engine, enum engine_state state) {
     pthread_mutex_lock(&engine->lock);
     engine->state = state;
+    if (state == ENGINE_OPEN)
+        atomic_fetch_and(&engine->inside, ~ENGINE_SHUT);
     pthread_cond_broadcast(&engine->quiet);
     pthread_mutex_unlock(&engine->lock);
 }
@@ -403,6 +403,8 @@ int32_t engine_close(struct engine *engine) {
         status = MC_ERR_BUSY;
     else
         engine->state = ENGINE_CLOSING;
+    if (status == MC_OK)
+        atomic_fetch_or(&engine->inside, ENGINE_SHUT);
     pthread_mutex_unlock(&engine->lock);
     if (status != MC_OK)
         return status;

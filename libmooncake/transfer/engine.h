@@ -1,12 +1,13 @@
 /* transfer/engine.h - an engine: the loop, the server, the registry, the transports, and who uses them.
  *
- * Every call that uses an engine is between engine_enter and engine_leave, and close waits for those that are inside.
- * `lock` guards the state and the lists. The struct itself lives as long as something refers to it.
+ * Every call that uses an engine is between engine_enter and engine_leave, and close waits for those that are inside:
+ * that takes no lock. `lock` guards the state and the lists. The struct itself lives as long as something refers to it.
  */
 #ifndef MC_TRANSFER_ENGINE_H
 #define MC_TRANSFER_ENGINE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@
 #include "transports/transport.h"
 
 #define ENGINE_TRANSPORTS 3u
+#define ENGINE_SHUT ((uint32_t)1 << 31) /* nobody may enter */
 
 struct engine_transport {
     const struct transport_ops *ops;
@@ -30,9 +32,9 @@ struct engine_transport {
 struct engine {
     struct object object;
     pthread_mutex_t lock;
-    pthread_cond_t quiet; /* calls has become 0 */
+    pthread_cond_t quiet; /* nobody is inside any more */
     enum engine_state { ENGINE_OPEN, ENGINE_CLOSING, ENGINE_CLOSED } state;
-    uint32_t calls;
+    _Atomic uint32_t inside; /* calls in progress, and ENGINE_SHUT */
     bool used; /* by what is built on it, which must end before the engine does */
     struct list peers;
     struct list batches;
@@ -65,6 +67,11 @@ int32_t engine_enter(struct engine *engine);
  * closed, and everything of it has ended. */
 bool engine_enter_or_closed(struct engine *engine);
 void engine_leave(struct engine *engine);
+
+/* Is somebody waiting for this call to end? */
+static inline bool engine_is_closing(const struct engine *engine) {
+    return (atomic_load_explicit(&engine->inside, memory_order_relaxed) & ENGINE_SHUT) != 0;
+}
 
 /* Takes the engine for the one thing that may be built on it, and gives it back: meanwhile it answers MC_ERR_BUSY to
  * being closed. MC_ERR_BUSY, MC_ERR_CLOSED. */
