@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 #define REQUESTS_MAX (1u << 20)
-#define OPTIONS_1_0 (offsetof(struct mc_batch_options, queue) + sizeof(mc_queue *)) /* the size in 1.0 */
+#define OPTIONS_1_0 sizeof(struct mc_batch_options) /* the size in 1.0 */
 
 static int32_t check_requests(const struct mc_request *requests, size_t count, size_t stride, struct mc_error *error) {
     if (requests == NULL || count == 0 || count > REQUESTS_MAX)

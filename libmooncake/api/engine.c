@@ -13,7 +13,7 @@
 #include "base/writer.h"
 
 #define UNREGISTER_TIME CLOCK_SECOND
-#define OPTIONS_1_0 (offsetof(struct mc_engine_options, notifications) + sizeof(uint32_t)) /* the size in 1.0 */
+#define OPTIONS_1_0 sizeof(struct mc_engine_options) /* the size in 1.0 */
 
 int32_t mc_engine_open(const struct mc_engine_options *options, mc_engine **ret_engine, struct mc_error *error) {
     struct mc_engine_options taken;
