@@ -13,7 +13,7 @@
 #include "transfer/registry.h"
 
 #define OPTIONS_1_0 (offsetof(struct mc_store_options, view_bytes) + sizeof(uint64_t)) /* the size in 1.0 */
-#define ENGINE_OPTIONS_1_0 (offsetof(struct mc_engine_options, notifications) + sizeof(uint32_t))
+#define ENGINE_OPTIONS_1_0 sizeof(struct mc_engine_options)
 #define STORE_FLAGS (MC_STORE_VERIFY | MC_STORE_EMBEDDED)
 #define UNREGISTER_TIME CLOCK_SECOND
 
