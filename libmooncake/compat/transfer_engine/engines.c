@@ -261,9 +261,12 @@ int uninstallTransport(transfer_engine_t handle, const char *proto) {
 }
 
 int getNicLoadStats(transfer_engine_t handle, nic_load_stat_t *list, size_t *count) {
-    int result = count == NULL ? result_say(__func__, MC_ERR_INVALID_ARGUMENT, NULL) : nothing(handle, __func__);
+    int result;
 
     (void)list;
+    if (count == NULL)
+        return result_say(__func__, MC_ERR_INVALID_ARGUMENT, NULL);
+    result = nothing(handle, __func__);
     if (result == 0)
         *count = 0;
     return result;

@@ -85,15 +85,15 @@ struct page {
 };
 
 __attribute__((format(printf, 2, 3))) static void print(struct page *page, const char *format, ...) {
-    bool fits = page->length < page->size;
+    size_t left = page->length < page->size ? page->size - page->length : 0;
     va_list arguments;
     int length;
 
     va_start(arguments, format);
-    length =
-        vsnprintf(fits ? page->text + page->length : NULL, fits ? page->size - page->length : 0, format, arguments);
+    length = vsnprintf(left > 0 ? page->text + page->length : NULL, left, format, arguments);
     va_end(arguments);
-    page->length += length > 0 ? (size_t)length : 0;
+    if (length > 0)
+        page->length += (size_t)length;
 }
 
 static void print_string(struct page *page, const char *string) {

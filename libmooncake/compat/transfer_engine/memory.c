@@ -97,8 +97,10 @@ int registerLocalMemoryBatch(transfer_engine_t handle, buffer_entry_t *list, siz
 
     if (engine == NULL)
         return result_of(MC_ERR_INVALID_HANDLE);
-    if (list == NULL && n > 0)
+    if (list == NULL && n > 0) {
         result = result_say(__func__, MC_ERR_INVALID_ARGUMENT, NULL);
+        n = 0;
+    }
     for (; result == 0 && done < n; done++)
         result = add(engine, list[done].addr, list[done].length, location, MC_REMOTE_READ | MC_REMOTE_WRITE);
     if (result != 0 && done > 0)
