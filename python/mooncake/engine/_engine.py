@@ -7,11 +7,11 @@ from enum import IntFlag
 from typing import Any, NamedTuple, Optional
 
 from .._native import PENDING, check, ffi, lib, new_error, read_text, wait_in_slices
-from ._batch import Batch, Notify, Queue
+from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
 from ._options import engine_options
 from ._peer import Peer
-from ._requests import Request, pack_requests
+from ._requests import READ, WRITE, Column, Request, pack_requests
 
 __all__ = ["Access", "Engine", "Notification", "Region"]
 
@@ -70,10 +70,13 @@ class Engine:
     listen: "host:port" or a host; port 0 or none is any free one; default 127.0.0.1. advertise: the host that peers
     are told. protocol: "tcp" or "shm" restricts the paths. key_file: the cluster key. connect_timeout: seconds.
     lanes: TCP connections per peer. notifications: how many received ones are kept. checksum: CRC32C over what crosses
-    a network. What is left out comes from the MC_* environment, else the library's default. regions: those that
-    register() gave and that are registered still.
+    a network. directory: where names of engines are kept, "p2p" (nowhere) or "http://host:port/path". name: under which
+    this one is there; default its address. busy_poll: seconds that a thread which has just been busy stays awake for
+    more. What is left out comes from the MC_* environment, else the library's default. regions: those that register()
+    gave and that are registered still.
 
-    errors.Address, errors.NameNotFound, errors.System (the address can't be bound), errors.NotSupported.
+    errors.Address, errors.NameNotFound, errors.System (the address can't be bound), errors.NotSupported,
+    errors.Unreachable (the directory).
     """
 
     def __init__(
@@ -87,12 +90,16 @@ class Engine:
         lanes: int = 0,
         notifications: int = 0,
         checksum: bool = False,
+        directory: Optional[str] = None,
+        name: Optional[str] = None,
+        busy_poll: float = 0.0,
     ) -> None:
         self.handle: Any = ffi.NULL
         self.regions: set[Region] = set()
         options, _texts = engine_options(
-            listen, advertise, protocol, key_file, connect_timeout, lanes, notifications, checksum
-        )
+            listen, advertise, protocol, key_file, connect_timeout, lanes, notifications, checksum, directory, name,
+            busy_poll,
+        )  # fmt: skip
         handles, error = ffi.new("mc_engine **"), new_error()
         check(lib.mc_engine_open(options, handles, error), error)
         self.handle = handles[0]
@@ -143,7 +150,8 @@ class Engine:
         check(lib.mc_engine_unregister(self.handle, ffi.cast("void *", address), error), error)
 
     def connect(self, address: str) -> Peer:
-        """Connects to the engine at "host:port", which may be this one. Waits at most the connect timeout.
+        """Connects to the engine at "host:port", which may be this one, or to one that the directory has under that
+        name. Waits at most the connect timeout.
 
         errors.Address, errors.NameNotFound, errors.Unreachable, errors.Authentication, errors.Version.
         """
@@ -168,6 +176,55 @@ class Engine:
         batch = Batch(self, len(packed) // ffi.sizeof("struct mc_request"), keep, context)
         batch.start(self.handle, packed, timeout, queue, notify=notify)
         return batch
+
+    async def read(
+        self,
+        peer: Peer,
+        local: Span,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        guard: Optional[tuple[int, int]] = None,
+    ) -> None:
+        """Peer.read() to be awaited. A task that is cancelled meanwhile leaves its buffer quiet."""
+        from . import _aio
+
+        await _aio.moved(self, peer, READ, local, remote, length, timeout, guard)
+
+    async def write(
+        self,
+        peer: Peer,
+        local: Span,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        guard: Optional[tuple[int, int]] = None,
+    ) -> None:
+        """Peer.write() to be awaited. A task that is cancelled meanwhile leaves its buffer quiet."""
+        from . import _aio
+
+        await _aio.moved(self, peer, WRITE, local, remote, length, timeout, guard)
+
+    async def transfer(
+        self,
+        peer: Peer,
+        opcode: int,
+        local: Column,
+        remote: Column,
+        length: Column,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Notify] = None,
+        checksum: bool = False,
+    ) -> Statuses:
+        """Peer.transfer() to be awaited. A task that is cancelled meanwhile leaves its buffers quiet."""
+        from . import _aio
+
+        packed, count = peer.pack(opcode, local, remote, length, checksum)
+        with await _aio.finished(self, packed, count, None, timeout, notify) as batch:
+            return batch.statuses()
 
     def receive(self, timeout: Optional[float] = 0.0) -> Optional[Notification]:
         """The oldest notification, or None if none came within `timeout` seconds (None: waits for ever)."""

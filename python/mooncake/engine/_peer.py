@@ -118,7 +118,7 @@ class Peer:
         self.learn(remote)
 
     def learn(self, remote: int) -> None:
-        """Called when something has been moved by a batch: asks, more and more rarely, whether it need be one."""
+        """Notes that something was moved there by a batch: asks, more and more rarely, whether it need be one."""
         self._misses += 1
         if self._misses & (self._misses - 1):
             return
@@ -149,7 +149,7 @@ class Peer:
         A column is an array or numpy array of 64-bit integers, which is copied as a whole, or any iterable of int.
         ValueError if the columns differ in length. Otherwise as Engine.submit.
         """
-        packed, count = self._pack(opcode, local, remote, length, checksum)
+        packed, count = self.pack(opcode, local, remote, length, checksum)
         batch = Batch(self._engine, count, None, context)
         batch.start(self._engine.handle, packed, timeout, queue, notify=notify)
         return batch
@@ -167,13 +167,14 @@ class Peer:
     ) -> Statuses:
         """submit(), waits until all requests have ended, and says where each stands as columns: raises nothing for a
         request that did not complete. Ctrl-C as in read()."""
-        packed, count = self._pack(opcode, local, remote, length, checksum)
+        packed, count = self.pack(opcode, local, remote, length, checksum)
         with Batch(self._engine, count) as batch:
             batch.start(self._engine.handle, packed, timeout, driven=True, notify=notify)
             batch.poll(None)
             return batch.statuses()
 
-    def _pack(self, opcode: int, local: Column, remote: Column, length: Column, checksum: bool) -> tuple[Any, int]:
+    def pack(self, opcode: int, local: Column, remote: Column, length: Column, checksum: bool) -> tuple[Any, int]:
+        """The packed requests and their number; for Engine and Peer only."""
         local, remote, length = words(local), words(remote), words(length)
         if not len(local) == len(remote) == len(length):
             raise ValueError(f"columns of {len(local)}, {len(remote)} and {len(length)} items")
