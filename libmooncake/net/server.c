@@ -19,6 +19,7 @@
 #define SERVICES_MAX 32
 #define ACCEPTS_AT_ONCE 64
 #define REFUSED_AT_ONCE 64u /* sessions above the limit that are told so; beyond that, connections are just closed */
+#define STALL_TIME (30 * CLOCK_SECOND)
 #define PAUSE_WITHOUT_DESCRIPTORS (100 * CLOCK_MILLISECOND)
 
 struct server {
@@ -121,6 +122,7 @@ static void accept_all(struct loop_watch *watch, uint32_t events) {
         .loop = server->options.loop,
         .self = server->options.self,
         .context = server,
+        .stall_time = server->options.stall_time != 0 ? server->options.stall_time : STALL_TIME,
         .find_service = find_service,
         .greeted = greet_client,
         .ended = forget_session,

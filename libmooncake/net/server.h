@@ -74,6 +74,7 @@ struct server_options {
     const struct identity *self;
     uint32_t sessions; /* at most */
     int backlog;
+    uint64_t stall_time; /* in which 1 MiB of a frame must move; 0: 30 s */
 };
 
 struct server_counters {

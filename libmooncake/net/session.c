@@ -15,8 +15,7 @@
 #include "os/socket.h"
 
 #define PREFACE_TIME (5 * CLOCK_SECOND)
-#define STALL_TIME (30 * CLOCK_SECOND)
-#define STALL_BYTES (1u << 20) /* of one frame, that must move in that time */
+#define STALL_BYTES (1u << 20) /* of one frame, that must move within the stall time */
 #define EXCHANGES_MAX 4096u
 #define RECEIVE_BUDGET (4u << 20)
 
@@ -220,7 +219,7 @@ static void arm(struct session *session) {
     if (!session->greeting && (is_receiving(session) || is_sending(session)) && session->timer.when == CLOCK_NEVER) {
         note(&session->receiving, is_receiving(session), session->connection.received);
         note(&session->sending, is_sending(session), session->connection.sent);
-        loop_timer_set(session->options.loop, &session->timer, clock_after(clock_now(), STALL_TIME));
+        loop_timer_set(session->options.loop, &session->timer, clock_after(clock_now(), session->options.stall_time));
     }
 }
 

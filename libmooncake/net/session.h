@@ -14,6 +14,7 @@ struct session_options {
     struct loop *loop;
     const struct identity *self;
     void *context;
+    uint64_t stall_time; /* in which 1 MiB of a frame must move */
     const struct service *(*find_service)(void *context, uint16_t type);
     /* The preface is over, and the client known. Another status than MC_OK ends the session as refused. */
     int32_t (*greeted)(void *context, const struct session *session);
