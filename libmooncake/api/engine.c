@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/status.h"
 #include "base/writer.h"
+#include "transfer/naming.h"
 
 #define UNREGISTER_TIME CLOCK_SECOND
 #define OPTIONS_1_0 sizeof(struct mc_engine_options) /* the size in 1.0 */
@@ -28,6 +29,8 @@ int32_t mc_engine_open(const struct mc_engine_options *options, mc_engine **ret_
         return status;
     if ((taken.flags & ~MC_ENGINE_CHECKSUM) != 0)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken.flags);
+    if (taken.reserved != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "`reserved` of the options must be 0");
     status = engine_open(&taken, &engine, error);
     if (status != MC_OK)
         return status;
@@ -165,7 +168,7 @@ int32_t mc_peer_open(mc_engine *handle, const char *address, uint64_t *ret_peer,
     status = engine_call_begin(handle, &engine, error);
     if (status != MC_OK)
         return status;
-    status = peer_open(engine, address, engine->connect_timeout, &peer, error);
+    status = naming_open_peer(engine, address, engine->connect_timeout, &peer, error);
     if (status == MC_OK) {
         status = object_publish(&peer->object, ret_peer);
         if (status != MC_OK)

@@ -211,7 +211,7 @@ static bool set_options(struct easy *easy, const char *method, const char *url, 
 }
 
 /* What a failure of the library is to us. */
-static int32_t explain(int result, const char *words, struct mc_error *error) {
+static int32_t explain(int result, bool tls, const char *words, struct mc_error *error) {
     if (words[0] == '\0')
         words = curl.easy_strerror(result);
     switch (result) {
@@ -223,8 +223,8 @@ static int32_t explain(int result, const char *words, struct mc_error *error) {
         return status_set(error, MC_ERR_PROTOCOL, 0, "the answer has more than %u bytes", HTTP_BODY_MAX);
     case RESULT_WEIRD_REPLY:
         return status_set(error, MC_ERR_PROTOCOL, 0, "%s", words);
-    case RESULT_UNSUPPORTED_PROTOCOL:
-        return status_set(error, MC_ERR_NOT_SUPPORTED, 0, "%s", words);
+    case RESULT_UNSUPPORTED_PROTOCOL: /* a library without TLS; else an answer of HTTP 0.9, which may be anything */
+        return status_set(error, tls ? MC_ERR_NOT_SUPPORTED : MC_ERR_PROTOCOL, 0, "%s", words);
     default:
         return status_set(error, MC_ERR_UNREACHABLE, 0, "%s", words);
     }
@@ -258,7 +258,7 @@ int32_t http_request(const char *method, const char *url, const char *body, uint
     if (result == RESULT_OK)
         result = curl.easy_getinfo(easy, INFO_RESPONSE_CODE, &answer->code);
     if (result != RESULT_OK)
-        status = explain(result, words, error);
+        status = explain(result, strncasecmp(url, "https", 5) == 0, words, error);
     answer->body[answer->length] = '\0';
     if (easy != NULL)
         curl.easy_cleanup(easy);

@@ -18,6 +18,7 @@
 #include "os/event.h"
 #include "os/thread.h"
 #include "transfer/batch.h"
+#include "transfer/naming.h"
 #include "transfer/peer.h"
 
 #define CLOSE_TIME CLOCK_SECOND
@@ -322,6 +323,7 @@ static void take_down(struct engine *engine) {
     engine->loop = loop_stop(engine->loop);
     engine->notifications = notifications_free(engine->notifications);
     engine->registry = registry_free(engine->registry);
+    engine->naming = naming_free(engine->naming);
     engine->auth = auth_free(engine->auth);
 }
 
@@ -338,6 +340,8 @@ int32_t engine_open(const struct mc_engine_options *options, struct engine **ret
     list_init(&engine->batches);
     status = read_settings(engine, options, error);
     if (status == MC_OK)
+        status = naming_open(options, &engine->naming, error);
+    if (status == MC_OK)
         status = auth_load(config_text(SETTING_KEY_FILE, options->key_file), &engine->auth, error);
     if (status == MC_OK && auth_random(engine->identity.incarnation, sizeof(engine->identity.incarnation)) != MC_OK)
         status = status_set(error, MC_ERR_SYSTEM, 0, "no random numbers from the kernel");
@@ -353,6 +357,9 @@ int32_t engine_open(const struct mc_engine_options *options, struct engine **ret
         status = open_transports(engine, error);
     if (status == MC_OK)
         status = listen_at(engine, options, error);
+    if (status == MC_OK)
+        status =
+            naming_publish(engine->naming, engine->address, clock_after(clock_now(), engine->connect_timeout), error);
     if (status != MC_OK) {
         take_down(engine);
         ref_drop(&engine->object.ref);
@@ -415,6 +422,7 @@ int32_t engine_close(struct engine *engine) {
         set_state(engine, ENGINE_OPEN);
         return status;
     }
+    naming_withdraw(engine->naming); /* while the address is still this engine's */
     take_down(engine);
     set_state(engine, ENGINE_CLOSED);
     return MC_OK;

@@ -44,6 +44,7 @@ struct engine {
     struct server *server;
     struct registry *registry;
     struct notifications *notifications;
+    struct naming *naming;
     struct transport_host host;
     struct engine_transport transports[ENGINE_TRANSPORTS]; /* cheapest first */
     uint64_t connect_timeout;
