@@ -16,7 +16,16 @@ from .. import errors
 from .._errors import MooncakeError
 from .._native import ffi
 from ._compat_memory import EngineMemory
-from ._compat_values import TransferNotify, TransferOpcode, check_hint, listen_address, log, text_of
+from ._compat_values import (
+    TransferNotify,
+    TransferOpcode,
+    check_hint,
+    directory_of,
+    listen_address,
+    log,
+    protocol_of,
+    text_of,
+)
 from ._engine import Engine
 from ._flights import UNBEGUN, Flights
 from ._peer import Peer, move, read_call, write_call
@@ -44,17 +53,19 @@ class TransferEngine(EngineMemory):
     def initialize(self, local_hostname: str, metadata_server: str, protocol: str, device_name: str) -> int:
         """Opens the engine.
 
-        local_hostname: the host or host:port to listen on; a port that is taken or left out becomes any free one (see
-        get_rpc_port). metadata_server: "P2PHANDSHAKE". protocol: "tcp" or "shm" restricts the paths to it; anything
-        else takes the best there is. MC_FORCE_TCP in the environment, whatever its value, restricts them to TCP.
-        device_name: not used by these paths.
+        local_hostname: the host or host:port to listen on ("::1", "[::1]:5000" and names, too); a port that is left out
+        or taken becomes any free one (see get_rpc_port). metadata_server: "P2PHANDSHAKE", or "http://host:port/path",
+        where the engine is then known as local_hostname. protocol: "tcp" or "shm" restricts the paths to it; "" and
+        several take the best to each peer, and so does, with a warning, one that this machine hasn't ("rdma").
+        MC_FORCE_TCP in the environment, whatever its value, restricts them to TCP. device_name: not used by these
+        paths.
         """
         return self.initialize_ext(local_hostname, metadata_server, protocol, device_name, "")
 
     def initialize_ext(
         self, local_hostname: str, metadata_server: str, protocol: str, device_name: str, metadata_type: str
     ) -> int:
-        """As initialize(), with the kind of directory named apart."""
+        """As initialize(); metadata_type: the kind of directory ("http"), where metadata_server doesn't say it."""
         text_of(local_hostname, "local_hostname")
         text_of(metadata_server, "metadata_server")
         text_of(protocol, "protocol")
@@ -63,23 +74,13 @@ class TransferEngine(EngineMemory):
         if self._engine is not None:
             log("warning", "initialize: the engine is already initialised")
             return -1
-        if metadata_server != "P2PHANDSHAKE":
-            log("warning", "initialize: metadata server %r is not supported, only P2PHANDSHAKE", metadata_server)
-            return -1
-        chosen = protocol if protocol in ("tcp", "shm") else None
-        if chosen is None:
-            log("info", "protocol %r: the best path to each peer is taken", protocol)
-        listen, may_be_taken = listen_address(local_hostname)
         try:
-            try:
-                engine = Engine(listen, protocol=chosen)
-            except errors.System:
-                if not may_be_taken:
-                    raise
-                engine = Engine(listen.rpartition(":")[0], protocol=chosen)
-        except MooncakeError as error:
+            directory = directory_of(metadata_server, metadata_type)
+            engine = _open(local_hostname, directory, protocol_of(protocol))
+        except (MooncakeError, ValueError) as error:
             log("warning", "initialize: %s", error)
             return -1
+        self._name = local_hostname
         self._engine, self._flights = engine, Flights(engine, self._peers)
         return 0
 
@@ -369,3 +370,21 @@ class TransferEngine(EngineMemory):
     def get_local_topology(self, device_name: Optional[str] = None) -> str:
         """NotImplementedError: there is no device whose distance would matter to these paths."""
         raise NotImplementedError("the topology of devices is not known to these paths (self, shm, tcp)")
+
+
+def _open(local_hostname: str, directory: str, protocol: Optional[str]) -> Engine:
+    """The engine, on the port that was named if it is free, by the protocol that was named if the machine has it."""
+    listen, may_be_taken = listen_address(local_hostname)
+    name = None if directory == "p2p" else local_hostname
+    try:
+        return Engine(listen, protocol=protocol, directory=directory, name=name)
+    except errors.System as error:
+        if not may_be_taken:
+            raise
+        log("warning", "initialize: %s; any free port is taken", error)
+        return _open(listen.rpartition(":")[0], directory, protocol)
+    except errors.NotSupported as error:
+        if protocol is None:
+            raise
+        log("warning", "initialize: protocol %r: %s; the best path to each peer is taken", protocol, error)
+        return _open(local_hostname, directory, None)

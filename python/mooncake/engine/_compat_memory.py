@@ -5,6 +5,7 @@ As in the rest of the compatible interface a failure is a negative number and a 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Optional, Union
 
 from .. import errors
@@ -22,8 +23,10 @@ class EngineMemory:
 
     def __init__(self) -> None:
         self._engine: Optional[Engine] = None
+        self._name = ""  # under which it is in the directory
         self._managed: dict[int, Memory] = {}
-        self._ranges: list[int] = []
+        self._ranges: dict[int, tuple[int, int]] = {}  # by address: length, and how often it is registered
+        self._sorted: Optional[list[int]] = None  # the addresses, when somebody needed them in order
 
     def allocate_managed_buffer(self, length: int) -> int:
         """Allocates and registers `length` bytes that processes of this host can map; the address, or 0."""
@@ -65,7 +68,10 @@ class EngineMemory:
         except MooncakeError as error:
             log("warning", "register_memory(%#x, %d): %s", buffer_addr, capacity, error)
             return code_of(error)
-        self._ranges.append(buffer_addr)
+        _, count = self._ranges.get(buffer_addr, (0, 0))
+        self._ranges[buffer_addr] = capacity, count + 1
+        if not count:
+            self._sorted = None
         return 0
 
     def unregister_memory(self, buffer_addr: int) -> int:
@@ -78,10 +84,11 @@ class EngineMemory:
         except MooncakeError as error:
             log("warning", "unregister_memory(%#x): %s", buffer_addr, error)
             return code_of(error)
-        try:
-            self._ranges.remove(buffer_addr)
-        except ValueError:
-            pass  # registered through get_engine()
+        length, count = self._ranges.pop(buffer_addr, (0, 0))  # none if it was registered through get_engine()
+        if count > 1:
+            self._ranges[buffer_addr] = length, count - 1
+        else:
+            self._sorted = None
         return 0
 
     def batch_register_memory(self, buffer_addresses: list[int], capacities: list[int], location: str = "*") -> int:
@@ -104,13 +111,14 @@ class EngineMemory:
         return next((result for result in results if result != 0), 0)
 
     def write_bytes_to_buffer(self, dest_address: int, src_ptr: Union[str, bytes], length: int) -> int:
-        """Copies the first `length` bytes of src_ptr (bytes, or str as UTF-8) to an address of this process."""
+        """Copies the first `length` bytes of src_ptr (bytes, or str as UTF-8) into memory that is registered here."""
         data = src_ptr.encode() if isinstance(src_ptr, str) else bytes(src_ptr)
         words((dest_address, length))
         if length > len(data):
             log("warning", "write_bytes_to_buffer: %d bytes wanted of %d", length, len(data))
             return -1
         try:
+            self._check_inside(dest_address, length)
             store_bytes(dest_address, data[:length])
         except ValueError as error:
             log("warning", "write_bytes_to_buffer: %s", error)
@@ -118,22 +126,48 @@ class EngineMemory:
         return 0
 
     def read_bytes_from_buffer(self, source_address: int, length: int) -> bytes:
-        """`length` bytes from an address of this process. ValueError if they can't be read."""
+        """`length` bytes of memory that is registered here. ValueError if they aren't all of one registration."""
         words((source_address, length))
+        self._check_inside(source_address, length)
         return load_bytes(source_address, length)
 
+    def _check_inside(self, address: int, length: int) -> None:
+        """ValueError unless all of the range is registered."""
+        if self._sorted is None:
+            self._sorted = sorted(self._ranges)
+        place = bisect_right(self._sorted, address)
+        if place:
+            begin = self._sorted[place - 1]
+            if address + length <= begin + self._ranges[begin][0]:
+                return
+        for region in () if self._engine is None else tuple(self._engine.regions):  # of get_engine()
+            if region.address <= address and address + length <= region.address + region.length:
+                return
+        raise ValueError(f"{length} bytes at {address:#x} are not all of one registered buffer")
+
     def get_first_buffer_address(self, segment_name: str) -> int:
-        """The address of the first memory that this engine registered, when the name is its own; 0 if there is none.
-        NotImplementedError for another engine: peers don't list their memory, tell addresses by a notification."""
+        """The address of the first memory that the engine of that name, or host:port, has registered; 0 if there is
+        none, or if it can't be known: that of another engine is for a peer on the same host, whose memory this process
+        sees. A peer elsewhere tells its addresses itself, for example in a notification."""
+        text_of(segment_name, "segment_name")
         if self._engine is None:
             return 0
-        if text_of(segment_name, "segment_name") != self._engine.address:
-            raise NotImplementedError("a peer does not list its memory; let it send the address in a notification")
-        return self._ranges[0] if self._ranges else 0
+        if segment_name in (self._engine.address, self._name):
+            return next(iter(self._ranges), 0)
+        try:
+            with self._engine.connect(segment_name) as peer:
+                regions = peer.explain()["regions"]
+        except MooncakeError as error:
+            log("warning", "get_first_buffer_address: %s: %s", segment_name, error)
+            return 0
+        if not regions:
+            log("warning", "get_first_buffer_address: no memory of %s is known here", segment_name)
+        return regions[0]["base"] if regions else 0
 
     def _forget_memory(self) -> None:
         """Frees the managed buffers, once the engine is closed."""
         self._ranges.clear()
+        self._sorted = None
         while self._managed:
             try:
                 self._managed.popitem()[1].free()

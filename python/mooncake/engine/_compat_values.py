@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Optional
 
 from .. import errors
 from .._errors import MooncakeError
 
-__all__ = ["TransferNotify", "TransferOpcode", "check_hint", "code_of", "listen_address", "log", "text_of"]
+__all__ = [
+    "TransferNotify",
+    "TransferOpcode",
+    "check_hint",
+    "code_of",
+    "directory_of",
+    "listen_address",
+    "log",
+    "protocol_of",
+    "text_of",
+]
 
 _HINTS = frozenset(
     " ascend ascend_direct barex bufio cxi cxl efa gds hip io_uring maca mnnvl mpcomm musa nccl nvlink nvlink_intra"
@@ -69,3 +80,28 @@ def listen_address(name: str) -> tuple[str, bool]:
     if name.count(":") > 1:
         return f"[{name}]", False
     return name, ":" in name and not name.endswith(":0")
+
+
+def protocol_of(protocol: str) -> Optional[str]:
+    """The one transport that a protocol of the reference names; None if it names none or several. ValueError for what
+    is none there."""
+    names = {name.strip().lower() for name in protocol.split(",")}
+    unknown = names - _HINTS
+    if unknown:
+        raise ValueError(f"unknown protocol {sorted(unknown)[0]!r}")
+    return names.pop() or None if len(names) == 1 else None
+
+
+def directory_of(metadata_server: str, metadata_type: str = "") -> str:
+    """The directory of a connection string of the reference. ValueError, with words, for those that aren't built."""
+    if metadata_server == "P2PHANDSHAKE":
+        return "p2p"
+    scheme, separator, _ = metadata_server.partition("://")
+    if not separator:
+        scheme = metadata_type or "etcd"  # a bare address is one of etcd, in the reference too
+        metadata_server = f"{scheme}://{metadata_server}"
+    if scheme not in ("http", "https"):
+        raise ValueError(
+            f"metadata server {metadata_server!r}: {scheme} is not available, P2PHANDSHAKE and http:// are"
+        )
+    return metadata_server

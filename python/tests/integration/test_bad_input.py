@@ -194,7 +194,7 @@ def test_bytes_are_copied_in_and_out_within_bounds(old: TransferEngine) -> None:
     assert old.write_bytes_to_buffer(8, "abc", 3) < 0
     assert old.write_bytes_to_buffer(HUGE, "abc", 3) < 0
     for wrong, length in ((0, 1), (8, 1), (HUGE, 1), (address, 2**40), (address, HUGE)):
-        with pytest.raises(ValueError, match="readable bytes"):
+        with pytest.raises(ValueError, match="registered buffer"):
             old.read_bytes_from_buffer(wrong, length)
 
 
@@ -208,8 +208,6 @@ def test_what_is_not_built_says_so(old: TransferEngine) -> None:
         SharedSegment.create("name", 1, 1, 0)
     with pytest.raises(NotImplementedError):
         old.get_local_topology()
-    with pytest.raises(NotImplementedError):
-        old.get_first_buffer_address("127.0.0.1:1")
     assert old.warmup_efa_segment("any") == 0
 
 

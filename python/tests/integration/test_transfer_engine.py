@@ -7,6 +7,7 @@ import logging
 import random
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,10 @@ from mooncake.engine import Engine, TransferEngine, TransferNotify, TransferOpco
 
 DATA = random.Random(1).randbytes(100_000)
 SIZE = len(DATA)
+
+
+def rows(file: str) -> list[str]:
+    return Path(file).read_text().splitlines()
 
 
 def filled(old: TransferEngine, size: int = 1 << 20) -> int:
@@ -197,11 +202,105 @@ def test_mc_force_tcp_restricts_the_paths_whatever_its_value(monkeypatch: pytest
     assert reasons["tcp"] == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("::1", "[::1]:"),
+        ("[::1]", "[::1]:"),
+        ("[::1]:0", "[::1]:"),
+        ("127.0.0.1", "127.0.0.1:"),
+        ("localhost:0", "localhost:"),
+    ],
+)
+def test_an_engine_listens_where_it_was_told(name: str, address: str) -> None:
+    with TransferEngine() as engine:
+        assert engine.initialize(name, "P2PHANDSHAKE", "", "") == 0
+        own = engine.get_engine().address
+        assert own == f"{address}{engine.get_rpc_port()}"
+        assert engine.send_probe(own) == 0
+        there = {row.split()[1] for kind in ("tcp", "tcp6") for row in rows(f"/proc/net/{kind}")[1:]}
+        port = f"{engine.get_rpc_port():04X}"
+        assert not {f"{'0' * 8}:{port}", f"{'0' * 32}:{port}"} & there, "and nowhere else"
+
+
+def test_a_scoped_address_is_one_to_listen_on() -> None:
+    scoped = [row.split() for row in rows("/proc/net/if_inet6") if row.startswith("fe80")]
+    if not scoped:
+        print("no interface of this machine has a link-local address")
+        pytest.skip("no link-local address")
+    word, interface = scoped[0][0], scoped[0][-1]
+    name = ":".join(word[k : k + 4] for k in range(0, 32, 4)) + "%" + interface
+    with TransferEngine() as engine:
+        assert engine.initialize(name, "P2PHANDSHAKE", "tcp", "") == 0
+        assert engine.send_probe(engine.get_engine().address) == 0
+
+
+@pytest.mark.parametrize(
+    ("protocol", "usable"),
+    [("tcp", {"self", "tcp"}), ("TCP", {"self", "tcp"}), ("shm", {"self", "shm"}), ("", {"self", "shm", "tcp"}),
+     ("rdma", {"self", "shm", "tcp"}), ("efa", {"self", "shm", "tcp"}), ("rdma,tcp", {"self", "shm", "tcp"})],
+)  # fmt: skip
+def test_protocol_means_what_it_says(
+    protocol: str, usable: set[str], spawn: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = spawn("any")
+    with TransferEngine() as engine, caplog.at_level(logging.WARNING, "mooncake.engine"):
+        assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", protocol, "") == 0
+        with engine.get_engine().connect(there.address) as peer:
+            found = {path["transport"] for path in peer.explain()["transports"] if path["usable"]}
+    assert found == usable - {"self"}
+    assert ("best path" in caplog.text) == (protocol in ("rdma", "efa")), "what the machine hasn't is warned about"
+
+
+def test_bytes_are_written_and_read_within_registered_memory_only(old: TransferEngine, path: str) -> None:
+    buffer, stranger = ctypes.create_string_buffer(100), ctypes.create_string_buffer(100)
+    address, other = ctypes.addressof(buffer), ctypes.addressof(stranger)
+    managed = old.allocate_managed_buffer(4096)
+    assert old.register_memory(address + 10, 50) == 0
+    assert old.write_bytes_to_buffer(address + 10, b"x" * 60, 50) == 0  # type: ignore[arg-type]
+    assert buffer.raw == bytes(10) + b"x" * 50 + bytes(40)
+    assert old.read_bytes_from_buffer(address + 59, 1) == b"x"
+    for wrong, length in ((address + 9, 2), (address + 10, 51), (address + 60, 1), (other, 1), (managed, 4097), (0, 1)):
+        assert old.write_bytes_to_buffer(wrong, b"y" * 5000, length) == -1  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="not all of one registered buffer"):
+            old.read_bytes_from_buffer(wrong, length)
+    with old.get_engine().register(stranger):
+        assert old.write_bytes_to_buffer(other, "text", 4) == 0
+    assert old.unregister_memory(address + 10) == 0
+    assert old.write_bytes_to_buffer(address + 10, b"y", 1) == -1  # type: ignore[arg-type]
+
+
+def test_the_first_buffer_of_a_peer_is_known_on_this_host_or_0(old_there: Any, path: str) -> None:
+    with TransferEngine() as engine:
+        assert engine.get_first_buffer_address("127.0.0.1:1") == 0
+        assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "", "") == 0
+        assert engine.get_first_buffer_address("127.0.0.1:1") == 0
+        assert engine.get_first_buffer_address(old_there.address) in (0, old_there.base)
+
+
+@pytest.mark.parametrize("path", ["shm", "tcp"])
+def test_a_range_that_was_mapped_and_is_no_more_is_out_of_reach(old: TransferEngine, spawn: Any, path: str) -> None:
+    address = filled(old)
+    there = spawn(path)
+    for _ in range(5):
+        assert old.transfer_sync_write(there.address, address, there.base, 8) == 0
+    there.ask("unregister")
+    assert old.transfer_sync_write(there.address, address, there.base, 8) == -1
+    assert old.transfer_sync_read(there.address, address, there.base, 8) == -1
+
+
 def test_initialize_says_no_once(caplog: pytest.LogCaptureFixture) -> None:
     with TransferEngine() as engine:
         with caplog.at_level(logging.INFO, "mooncake.engine"):
             assert engine.initialize("127.0.0.1", "etcd://127.0.0.1:2379", "tcp", "") == -1
             assert "P2PHANDSHAKE" in caplog.text
+            for server in ("127.0.0.1:2379", "redis://127.0.0.1", "", "gopher://127.0.0.1/metadata"):
+                caplog.clear()
+                assert engine.initialize("127.0.0.1", server, "tcp", "") == -1
+                assert "P2PHANDSHAKE" in caplog.text
+            assert engine.initialize_ext("127.0.0.1", "127.0.0.1:2379", "tcp", "", "redis") == -1
+            assert "redis" in caplog.text
+            assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "carrier pigeon", "") == -1
             assert engine.initialize("127.0.0.1:notaport", "P2PHANDSHAKE", "tcp", "") == -1
             assert engine.initialize("", "P2PHANDSHAKE", "tcp", "") in (0, -1)
         engine.close()
