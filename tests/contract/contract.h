@@ -137,5 +137,6 @@ extern const struct contract_part contract_handles;
 extern const struct contract_part contract_arguments;
 extern const struct contract_part contract_forks;
 extern const struct contract_part contract_stalls; /* on the path tcp only */
+extern const struct contract_part contract_damage; /* the same */
 
 #endif

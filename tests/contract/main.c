@@ -7,7 +7,7 @@ static const struct contract_part *const parts[] = {
     &contract_bytes,         &contract_ranges,  &contract_guards,       &contract_batches,
     &contract_queues,        &contract_cancels, &contract_registration, &contract_registration_races,
     &contract_notifications, &contract_closing, &contract_handles,      &contract_arguments,
-    &contract_forks,         &contract_stalls,
+    &contract_forks,         &contract_stalls,  &contract_damage,
 };
 
 #ifdef CONTRACT_THREAD_SANITIZED
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     if (argc > 2)
         cmocka_set_test_filter(argv[2]);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (parts[i] == &contract_stalls && !contract_is("tcp"))
+        if ((parts[i] == &contract_stalls || parts[i] == &contract_damage) && !contract_is("tcp"))
             continue;
         if (count + parts[i]->count > sizeof(tests) / sizeof(tests[0]))
             return 2;

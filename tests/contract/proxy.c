@@ -15,10 +15,12 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LINKS 32
 #define BUFFER 65536
+#define SPLIT_PAUSE 200000u /* so long that what was sent before arrives alone */
 
 /* One direction of a connection, and what has been read of it but not yet written. */
 struct flow {
@@ -31,20 +33,46 @@ struct link {
     struct flow flows[2]; /* from the client, from the server */
 };
 
+/* What is to happen at a byte of a direction, counted over all connections. */
+struct trick {
+    enum { NONE, FLIP, CUT, SPLIT } kind;
+    uint64_t at;
+    uint8_t mask;
+};
+
+/* What the main thread tells. */
+struct orders {
+    unsigned mode;
+    uint64_t delay;
+    size_t piece;
+    bool cut, stop;
+    bool tricky[2];
+    struct trick tricks[2]; /* with `at` counted from when they are taken */
+};
+
 struct proxy {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t looked;
     uint64_t told, round;
-    unsigned mode;
-    bool cut, stop;
+    struct orders orders;
     int wake, listener;
     uint16_t upstream;
     struct link *links[LINKS];
     size_t count;
     char address[32];
     _Atomic uint64_t forwarded[2];
+    struct trick tricks[2]; /* the thread's */
+    uint64_t delay;
+    size_t piece;
 };
+
+static void pause_for(uint64_t nanoseconds) {
+    struct timespec time = {(time_t)(nanoseconds / 1000000000u), (long)(nanoseconds % 1000000000u)};
+
+    if (nanoseconds > 0)
+        nanosleep(&time, NULL);
+}
 
 static int dial(uint16_t port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -84,9 +112,39 @@ static void welcome(struct proxy *proxy) {
     proxy->links[proxy->count++] = link;
 }
 
+/* Is the connection to be cut where it has got to? */
+static bool cut_now(struct proxy *proxy, int direction) {
+    struct trick *trick = &proxy->tricks[direction];
+
+    if (trick->kind != CUT || trick->at != atomic_load(&proxy->forwarded[direction]))
+        return false;
+    trick->kind = NONE;
+    return true;
+}
+
+/* How much of what was read is sent next: up to the byte that the trick is about, which is then played. */
+static size_t play(struct proxy *proxy, int direction, struct flow *flow) {
+    struct trick *trick = &proxy->tricks[direction];
+    uint64_t before = trick->at - atomic_load(&proxy->forwarded[direction]);
+    size_t length = flow->end - flow->begin;
+
+    pause_for(proxy->delay);
+    if (trick->kind != NONE && before == 0) {
+        if (trick->kind == FLIP)
+            flow->buffer[flow->begin] ^= trick->mask;
+        if (trick->kind == SPLIT)
+            pause_for(SPLIT_PAUSE);
+        trick->kind = NONE;
+    } else if (trick->kind != NONE && before < length) {
+        length = (size_t)before;
+    }
+    return proxy->piece > 0 && length > proxy->piece ? proxy->piece : length;
+}
+
 /* Moves what can be moved in one direction. False at the end of the connection. */
 static bool forward(struct proxy *proxy, struct link *link, int direction) {
     struct flow *flow = &link->flows[direction];
+    size_t length;
     ssize_t moved;
 
     if (flow->begin == flow->end) {
@@ -96,13 +154,15 @@ static bool forward(struct proxy *proxy, struct link *link, int direction) {
         flow->begin = 0;
         flow->end = (size_t)moved;
     }
-    moved = send(link->fds[1 - direction], flow->buffer + flow->begin, flow->end - flow->begin,
-                 MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (cut_now(proxy, direction))
+        return false;
+    length = play(proxy, direction, flow);
+    moved = send(link->fds[1 - direction], flow->buffer + flow->begin, length, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (moved < 0)
         return errno == EAGAIN;
     flow->begin += (size_t)moved;
     atomic_fetch_add(&proxy->forwarded[direction], (uint64_t)moved);
-    return true;
+    return !cut_now(proxy, direction);
 }
 
 /* What to wait for in one direction. */
@@ -118,14 +178,24 @@ static struct pollfd wanted(const struct link *link, int direction, bool stalled
 
 /* Does what was told; false when it is to stop. */
 static bool look(struct proxy *proxy, unsigned *ret_mode) {
+    struct orders *orders = &proxy->orders;
     bool stop;
 
     pthread_mutex_lock(&proxy->lock);
-    *ret_mode = proxy->mode;
-    stop = proxy->stop;
-    while ((proxy->cut || stop) && proxy->count > 0)
+    *ret_mode = orders->mode;
+    proxy->delay = orders->delay;
+    proxy->piece = orders->piece;
+    stop = orders->stop;
+    while ((orders->cut || stop) && proxy->count > 0)
         drop(proxy, 0);
-    proxy->cut = false;
+    orders->cut = false;
+    for (int i = 0; i < 2; i++) {
+        if (!orders->tricky[i])
+            continue;
+        orders->tricky[i] = false;
+        proxy->tricks[i] = orders->tricks[i];
+        proxy->tricks[i].at += atomic_load(&proxy->forwarded[i]);
+    }
     proxy->round = proxy->told;
     pthread_cond_broadcast(&proxy->looked);
     pthread_mutex_unlock(&proxy->lock);
@@ -188,14 +258,15 @@ const char *proxy_address(const struct proxy *proxy) {
     return proxy->address;
 }
 
-static void tell(struct proxy *proxy, unsigned mode, bool cut, bool stop) {
-    uint64_t one = 1, mine;
-
+/* Between these two, the orders are the caller's to change; on return from the second the thread does as told. */
+static struct orders *order(struct proxy *proxy) {
     pthread_mutex_lock(&proxy->lock);
-    proxy->mode = mode;
-    proxy->cut |= cut;
-    proxy->stop |= stop;
-    mine = ++proxy->told;
+    return &proxy->orders;
+}
+
+static void ordered(struct proxy *proxy) {
+    uint64_t one = 1, mine = ++proxy->told;
+
     if (write(proxy->wake, &one, sizeof(one)) < 0)
         abort();
     while (proxy->round < mine)
@@ -204,11 +275,54 @@ static void tell(struct proxy *proxy, unsigned mode, bool cut, bool stop) {
 }
 
 void proxy_set(struct proxy *proxy, unsigned mode) {
-    tell(proxy, mode, false, false);
+    order(proxy)->mode = mode;
+    ordered(proxy);
 }
 
 void proxy_cut(struct proxy *proxy) {
-    tell(proxy, PROXY_GOES, true, false);
+    struct orders *orders = order(proxy);
+
+    orders->mode = PROXY_GOES;
+    orders->cut = true;
+    ordered(proxy);
+}
+
+static void play_later(struct proxy *proxy, int direction, struct trick trick) {
+    struct orders *orders = order(proxy);
+
+    orders->tricky[direction] = true;
+    orders->tricks[direction] = trick;
+    ordered(proxy);
+}
+
+void proxy_flip(struct proxy *proxy, int direction, uint64_t after, uint8_t mask) {
+    play_later(proxy, direction, (struct trick){FLIP, after, mask});
+}
+
+void proxy_cut_at(struct proxy *proxy, int direction, uint64_t after) {
+    play_later(proxy, direction, (struct trick){CUT, after, 0});
+}
+
+void proxy_split(struct proxy *proxy, int direction, uint64_t after) {
+    play_later(proxy, direction, (struct trick){SPLIT, after, 0});
+}
+
+void proxy_calm(struct proxy *proxy) {
+    struct orders *orders = order(proxy);
+
+    memset(orders->tricks, 0, sizeof(orders->tricks));
+    orders->tricky[0] = orders->tricky[1] = true;
+    ordered(proxy);
+}
+
+void proxy_delay(struct proxy *proxy, uint64_t nanoseconds) {
+    order(proxy)->delay = nanoseconds;
+    ordered(proxy);
+}
+
+void proxy_piece(struct proxy *proxy, size_t bytes) {
+    order(proxy)->piece = bytes;
+    ordered(proxy);
 }
 
 uint64_t proxy_requested(const struct proxy *proxy) {
@@ -220,7 +334,8 @@ uint64_t proxy_replied(const struct proxy *proxy) {
 }
 
 struct proxy *proxy_stop(struct proxy *proxy) {
-    tell(proxy, PROXY_GOES, true, true);
+    order(proxy)->stop = true;
+    ordered(proxy);
     pthread_join(proxy->thread, NULL);
     close(proxy->wake);
     close(proxy->listener);
