@@ -40,14 +40,15 @@ struct mc_engine_options {
 
 MC_BEGIN_DECLS
 
-/* Opens an engine, starts its listener, and publishes it in the directory. `options` may be NULL.
- * MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_SYSTEM (the address can't be bound), MC_ERR_NOT_SUPPORTED (protocol; a
- * key without libcrypto; the directory), MC_ERR_UNREACHABLE (the directory). */
+/* Opens an engine, starts its listener, and publishes it in the directory, in place of whatever has the name there; that
+ * may take 3 s. `options` may be NULL. MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_SYSTEM (the address can't be bound),
+ * MC_ERR_NOT_SUPPORTED (protocol; a key without libcrypto; the directory), MC_ERR_INVALID_ARGUMENT (also: a name and no
+ * directory), MC_ERR_UNREACHABLE and MC_ERR_PROTOCOL (the directory). */
 MC_API int32_t mc_engine_open(const struct mc_engine_options *options, mc_engine **ret_engine, struct mc_error *error);
 
-/* Cancels what is in flight, waits for calls in progress, closes all peers and frees the engine. Batches remain
- * readable until freed. MC_ERR_BUSY, with the engine still open, if a peer's copy into a region does not end within a
- * second. */
+/* Cancels what is in flight, waits for calls in progress, closes all peers, takes the engine out of its directory (unless
+ * another has its name by now; 3 s at most) and frees it. Batches remain readable until freed. MC_ERR_BUSY, with the
+ * engine still open, if a peer's copy into a region does not end within a second. */
 MC_API int32_t mc_engine_close(mc_engine *engine);
 
 /* The address at which peers open this engine, "host:port"; written and returned as by mc_capabilities. */
@@ -95,10 +96,11 @@ MC_API int32_t mc_engine_unregister(mc_engine *engine, void *address, struct mc_
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------ */
 
-/* Connects to the engine at `address` ("host:port", or a name in the engine's directory) and stores a peer id, which stands for that incarnation for ever:
- * if the process there is restarted, requests answer MC_ERR_STALE_PEER. Waits for the resolver, at most the engine's
- * connect timeout for an answer, and at most as long again (2 s at most) for the way into a peer on the same host.
- * MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, MC_ERR_VERSION, MC_ERR_PROTOCOL. */
+/* Connects to the engine at `address` ("host:port", or a name in the engine's directory, which is asked first) and stores
+ * a peer id, which stands for that incarnation for ever: if the process there is restarted, requests answer
+ * MC_ERR_STALE_PEER. Waits for the resolver, at most the engine's connect timeout for the directory and an answer, and at
+ * most as long again (2 s at most) for the way into a peer on the same host. MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND,
+ * MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, MC_ERR_VERSION, MC_ERR_PROTOCOL. */
 MC_API int32_t mc_peer_open(mc_engine *engine, const char *address, uint64_t *ret_peer, struct mc_error *error);
 
 /* Releases the id; batches in flight go on. */

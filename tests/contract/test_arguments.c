@@ -41,6 +41,17 @@ static void engine_options_are_checked(void **state) {
     options.notifications = 1048577;
     REFUSES(MC_ERR_INVALID_ARGUMENT, mc_engine_open(&options, &engine, error));
     options.notifications = 0;
+    options.reserved = 1;
+    REFUSES(MC_ERR_INVALID_ARGUMENT, mc_engine_open(&options, &engine, error));
+    options.reserved = 0;
+    options.name = "a name without a directory";
+    REFUSES(MC_ERR_INVALID_ARGUMENT, mc_engine_open(&options, &engine, error));
+    options.name = NULL;
+    options.directory = "carrier pigeon";
+    REFUSES(MC_ERR_INVALID_ARGUMENT, mc_engine_open(&options, &engine, error));
+    options.directory = "redis://127.0.0.1:6379";
+    REFUSES(MC_ERR_NOT_SUPPORTED, mc_engine_open(&options, &engine, error));
+    options.directory = NULL;
     options.protocol = "carrier pigeon";
     REFUSES(MC_ERR_NOT_SUPPORTED, mc_engine_open(&options, &engine, error));
     options.protocol = NULL;

@@ -97,7 +97,7 @@ static void print_hex(const void *bytes, size_t length) {
 
 /* ---- Commands: each prints what follows "ok", or returns a status. A line is begun by the first print. ---- */
 
-/* open LISTEN PROTOCOL KEY_FILE CONNECT_TIMEOUT_MS FLAGS LANES -> number, address, incarnation */
+/* open LISTEN PROTOCOL KEY_FILE CONNECT_TIMEOUT_MS FLAGS LANES [DIRECTORY NAME] -> number, address, incarnation */
 static int32_t do_open(char **argument) {
     struct mc_engine_options options = {
         .struct_size = sizeof(options),
@@ -107,6 +107,8 @@ static int32_t do_open(char **argument) {
         .key_file = text(argument[2]),
         .connect_timeout_ns = milliseconds(argument[3]),
         .lanes = (uint32_t)number(argument[5]),
+        .directory = argument[6] != NULL ? text(argument[6]) : NULL,
+        .name = argument[6] != NULL ? text(argument[7]) : NULL,
     };
     uint8_t incarnation[16];
     char address[MC_ADDRESS_MAX];
@@ -425,6 +427,7 @@ static const struct command {
     {"storm", 6, do_storm, 1},       {"ended", 1, do_ended, 1},
     {"calm", 1, do_calm, 1},         {"user", 1, do_user, 0},
     {"exit", 1, do_exit, 0},         {"capabilities", 0, do_capabilities, 1},
+    {"open", 8, do_open, 1},
 };
 
 static void obey(char *line) {

@@ -30,6 +30,8 @@ GUARD_MISMATCH = -2015
 PROTOCOL = -2016
 VERSION = -2017
 AUTHENTICATION = -2018
+ADDRESS = -2019
+NAME_NOT_FOUND = -2020
 
 COMPLETED, TIMED_OUT, FAILED = 4, 5, 6
 READ_RIGHT, WRITE_RIGHT, BOTH_RIGHTS = 1, 2, 3
@@ -100,9 +102,12 @@ class Actor:
         connect_ms: int = 0,
         flags: int = 0,
         lanes: int = 0,
+        directory: str = "-",
+        name: str = "-",
     ) -> int:
         """Opens an engine; its address and incarnation are the actor's."""
-        number, self.address, incarnation = self.ask("open", listen, protocol, key_file, connect_ms, flags, lanes)
+        words = ("open", listen, protocol, key_file, connect_ms, flags, lanes, directory, name)
+        number, self.address, incarnation = self.ask(*words)
         self.incarnation = bytes.fromhex(incarnation)
         return int(number)
 

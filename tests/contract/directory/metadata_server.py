@@ -1,4 +1,4 @@
-"""A metadata server for tests on a free port of 127.0.0.1: well-behaved at /metadata, and hostile in many ways elsewhere.
+"""A metadata server for tests, on a free port of 127.0.0.1: well-behaved at /metadata, and hostile elsewhere.
 
     metadata_server.py
 
@@ -95,10 +95,11 @@ class Handler(BaseHTTPRequestHandler):
         _, what, *rest = parts.path.split("/", 2)
         key = parse_qs(parts.query, keep_blank_values=True).get("key", [""])[0]
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        methods: dict[str, Callable[[str, str, bytes], None]] = {
-            name: getattr(self, name)
-            for name in "metadata status value redirect huge endless drip silent cut garbage".split()
-        }
+        pages = (
+            self.metadata, self.status, self.value, self.redirect, self.huge, self.endless, self.drip, self.silent,
+            self.cut, self.garbage,
+        )  # fmt: skip
+        methods: dict[str, Callable[[str, str, bytes], None]] = {page.__name__: page for page in pages}
         try:
             if what in methods:
                 methods[what](rest[0] if rest else "", key, body)
