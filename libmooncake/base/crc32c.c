@@ -174,6 +174,14 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t length) {
     return ~(hardware ? sum_by_instruction(~crc, bytes, length) : sum_by_table(~crc, bytes, length));
 }
 
+uint32_t crc32c_power(unsigned exponent) {
+    uint32_t power = 0x80000000u; /* 1, reflected */
+
+    for (; exponent > 0; exponent--)
+        power = power >> 1 ^ (power & 1 ? POLYNOMIAL : 0);
+    return power;
+}
+
 uint32_t crc32c_table(uint32_t crc, const void *bytes, size_t length) {
     (void)pthread_once(&once, prepare);
     return ~sum_by_table(~crc, bytes, length);

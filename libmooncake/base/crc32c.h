@@ -11,4 +11,7 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t length);
 /* The same by table, on every processor; for machines without the instruction, and to test against. */
 uint32_t crc32c_table(uint32_t crc, const void *bytes, size_t length);
 
+/* x to the power of `exponent` modulo the polynomial, reflected: the factor that moves a sum past zero bits. */
+uint32_t crc32c_power(unsigned exponent);
+
 #endif
