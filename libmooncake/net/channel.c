@@ -1,6 +1,7 @@
 /* net/channel.c - all lanes to one peer.
  *
- * The first lane connects when the channel is opened and learns who answers; the others, when they are first used.
+ * The first lane connects when the channel is opened and learns who answers; the others, when they are first used. To a
+ * peer on the same host there may be one more, through shared memory, which carries calls while it is there.
  */
 #include "net/channel.h"
 
@@ -16,13 +17,17 @@
 /* How long a driver sleeps at most before it looks whether somebody else has set its event (a cancel, another lane). */
 #define GLANCE_MS 20
 
-/* How long a driver stays awake for an answer: about what waking it would take. */
-#define SPIN_TIME (50 * CLOCK_MILLISECOND / 1000)
+/* How many lanes are looked at one by one; of more, poll says at once which have something. */
+#define LOOKED_AT 2u
+
+/* How long a driver looks at its lanes before it polls them all the same, so that it sees a ring's other side die. */
+#define LOOK_TIME (100 * CLOCK_MILLISECOND / 1000)
 
 struct channel {
     struct lane_target target;
     struct address addresses[CHANNEL_ADDRESSES_MAX];
     char address[ADDRESS_TEXT_MAX];
+    struct lane ring; /* usable or not; for calls only */
     uint32_t lane_count;
     struct lane lanes[];
 };
@@ -41,19 +46,62 @@ static void call_done(struct lane_request *request, int32_t status) {
     event_set(&call->done);
 }
 
-/* As poll, but awake for the first moments: an answer that comes at once finds this thread running. */
-static int wait_ready(struct pollfd *polled, size_t count, uint64_t now, int timeout_ms) {
-    uint64_t end = clock_after(now, SPIN_TIME);
+/* What a driver has at hand. */
+struct drive {
+    struct lane *const *lanes;
+    size_t count;
+    struct event *event;
+    uint64_t spin_time;
+    uint64_t awake_until;
+};
+
+/* Looks at the lanes for a moment: an answer that comes at once finds this thread running. Has anything moved? */
+static bool look(const struct drive *drive, uint64_t now) {
+    uint64_t end = clock_after(now, LOOK_TIME);
+    bool moved = false;
+
+    if (drive->count > LOOKED_AT)
+        return false;
+    if (end > drive->awake_until)
+        end = drive->awake_until;
+    do
+        for (size_t i = 0; i < drive->count; i++)
+            moved = lane_look(drive->lanes[i]) || moved;
+    while (!moved && !event_is_set(drive->event) && clock_now() < end);
+    return moved;
+}
+
+/* Waits for the lanes' descriptors, at most `timeout_ms`; false if nothing was ready. Those that are, and after some
+ * time the others, too, go on. */
+static bool poll_lanes(const struct drive *drive, int timeout_ms) {
+    struct pollfd polled[LANES_DRIVEN_MAX];
     int ready;
 
-    do
-        ready = poll(polled, count, 0);
-    while (ready == 0 && timeout_ms > 0 && clock_now() < end);
-    return ready != 0 || timeout_ms == 0 ? ready : poll(polled, count, timeout_ms);
+    for (size_t i = 0; i < drive->count; i++)
+        polled[i].fd = lane_poll_fd(drive->lanes[i], &polled[i].events);
+    for (size_t i = 0; i < drive->count && timeout_ms > 0; i++)
+        if (!lane_rest(drive->lanes[i])) { /* something came in between */
+            lane_progress(drive->lanes[i], false);
+            return true;
+        }
+    ready = poll(polled, drive->count, timeout_ms);
+    for (size_t i = 0; i < drive->count; i++)
+        if (polled[i].revents != 0 || (ready == 0 && timeout_ms > 0)) /* time passes for lanes that connect, too */
+            lane_progress(drive->lanes[i], polled[i].revents != 0);
+    return ready > 0;
+}
+
+/* Does the next thing until `deadline`. */
+static void drive_on(struct drive *drive, uint64_t now, uint64_t deadline) {
+    int timeout_ms = now < drive->awake_until ? 0 : clock_poll_ms(deadline, now, GLANCE_MS);
+
+    if (look(drive, now) || (!event_is_set(drive->event) && poll_lanes(drive, timeout_ms)))
+        drive->awake_until = clock_after(clock_now(), drive->spin_time);
 }
 
 bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, uint64_t deadline) {
-    struct pollfd polled[LANES_DRIVEN_MAX];
+    struct drive drive = {.lanes = lanes, .count = count, .event = event};
+    uint64_t now = clock_now();
     size_t mine = 0;
     bool set;
 
@@ -66,18 +114,11 @@ bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, u
             i < mine ? lane_drive_end(lanes[i]) : lane_leave(lanes[i]);
         return event_wait(event, deadline);
     }
-    while (!(set = event_is_set(event))) {
-        uint64_t now = clock_now();
-        int ready;
-
-        if (now >= deadline)
-            break;
-        for (size_t i = 0; i < count; i++)
-            polled[i].fd = lane_poll_fd(lanes[i], &polled[i].events);
-        ready = wait_ready(polled, count, now, clock_poll_ms(deadline, now, GLANCE_MS));
-        for (size_t i = 0; i < count; i++)
-            if (ready == 0 || polled[i].revents != 0) /* time passes for lanes that connect, too */
-                lane_progress(lanes[i]);
+    drive.spin_time = loop_spin_time(lanes[0]->target->loop);
+    drive.awake_until = clock_after(now, drive.spin_time);
+    while (!(set = event_is_set(event)) && now < deadline) {
+        drive_on(&drive, now, deadline);
+        now = clock_now();
     }
     while (mine > 0)
         lane_drive_end(lanes[--mine]);
@@ -118,6 +159,11 @@ static struct lane *idlest(struct channel *channel) {
     return best;
 }
 
+/* A peer on this host is called through the ring, and else over the idlest lane. */
+static struct lane *lane_for_calls(struct channel *channel) {
+    return lane_usable(&channel->ring) ? &channel->ring : idlest(channel);
+}
+
 int32_t channel_call(struct channel *channel, uint16_t type, const void *body, uint32_t length, uint64_t deadline,
                      void *reply, uint32_t reply_capacity, uint32_t *ret_reply_length) {
     struct call call = {.request = {
@@ -126,7 +172,7 @@ int32_t channel_call(struct channel *channel, uint16_t type, const void *body, u
                             .reply = reply,
                             .reply_capacity = reply_capacity,
                         }};
-    int32_t status = call_on(idlest(channel), &call, deadline);
+    int32_t status = call_on(lane_for_calls(channel), &call, deadline);
 
     if (status == MC_OK && ret_reply_length != NULL)
         *ret_reply_length = call.request.reply_length;
@@ -142,7 +188,7 @@ static void begun_done(struct lane_request *request, int32_t status) {
 
 void channel_begin(struct channel *channel, struct channel_call *call, uint16_t type, const void *body, uint32_t length,
                    void *reply, uint32_t reply_capacity) {
-    struct lane *lane = idlest(channel);
+    struct lane *lane = lane_for_calls(channel);
     struct list requests;
 
     call->lane = lane;
@@ -198,6 +244,7 @@ int32_t channel_new(const char *address, const struct channel_options *options, 
         return status;
     }
     channel->lane_count = lanes;
+    lane_init(&channel->ring, &channel->target);
     for (uint32_t i = 0; i < lanes; i++)
         lane_init(&channel->lanes[i], &channel->target);
     *ret_channel = channel;
@@ -216,6 +263,14 @@ int32_t channel_greet(struct channel *channel, struct mc_error *error) {
     return status;
 }
 
+void channel_adopt(struct channel *channel, struct ring *ring) {
+    lane_adopt(&channel->ring, stream_of_ring(ring));
+}
+
+bool channel_has_ring(struct channel *channel) {
+    return lane_usable(&channel->ring);
+}
+
 size_t channel_lanes(struct channel *channel, struct lane *lanes[CHANNEL_LANES_MAX]) {
     for (uint32_t i = 0; i < channel->lane_count; i++)
         lanes[i] = &channel->lanes[i];
@@ -223,6 +278,7 @@ size_t channel_lanes(struct channel *channel, struct lane *lanes[CHANNEL_LANES_M
 }
 
 void channel_break(struct channel *channel, int32_t status) {
+    lane_break(&channel->ring, status);
     for (uint32_t i = 0; i < channel->lane_count; i++)
         lane_break(&channel->lanes[i], status);
 }
@@ -230,6 +286,7 @@ void channel_break(struct channel *channel, int32_t status) {
 struct channel *channel_close(struct channel *channel) {
     if (channel == NULL)
         return NULL;
+    lane_finish(&channel->ring);
     for (uint32_t i = 0; i < channel->lane_count; i++)
         lane_finish(&channel->lanes[i]);
     free(channel);

@@ -37,7 +37,12 @@ int32_t channel_greet(struct channel *channel, struct mc_error *error);
  * NULL. */
 struct channel *channel_close(struct channel *channel);
 
-/* Ends everything in flight with `status`; the channel stays usable. */
+/* From now on calls go through the ring, whose other side is the same peer's; once, and the ring is the channel's. When
+ * it is lost, its calls end with MC_ERR_CONNECTION_LOST, and later ones take the other lanes. */
+void channel_adopt(struct channel *channel, struct ring *ring);
+bool channel_has_ring(struct channel *channel);
+
+/* Ends everything in flight with `status`; the channel stays usable, without its ring. */
 void channel_break(struct channel *channel, int32_t status);
 
 const uint8_t *channel_incarnation(const struct channel *channel);

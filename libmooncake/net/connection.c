@@ -1,4 +1,4 @@
-/* net/connection.c - frames over a non-blocking stream socket.
+/* net/connection.c - frames over a stream.
  *
  * Sending gathers many frames into one system call; receiving reads small frames through a buffer, and payloads
  * straight into place, with the buffer behind them for whatever follows in the same call.
@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <mooncake/error.h>
@@ -23,13 +22,13 @@ struct leftover {
     uint8_t payload[];
 };
 
-void connection_init(struct connection *connection, const struct connection_ops *ops, int fd) {
+void connection_init(struct connection *connection, const struct connection_ops *ops, struct stream stream) {
     connection->ops = ops;
     list_init(&connection->out);
     connection->sink = (struct sink){NULL, 0};
     connection->payload = 0;
     connection->large = connection->within = false;
-    connection->fd = fd;
+    connection->stream = stream;
     connection->start = connection->end = 0;
     connection->received = connection->sent = (struct progress){0, 0};
 }
@@ -85,21 +84,24 @@ static void advance(struct connection *connection, size_t bytes) {
     }
 }
 
+/* What errno means after a call of the stream. */
+static int32_t failure(void) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+        return MC_OK;
+    return errno == EPROTO ? MC_ERR_PROTOCOL : MC_ERR_CONNECTION_LOST;
+}
+
 int32_t connection_send(struct connection *connection) {
     uint64_t limit = connection->sent.bytes + SEND_BUDGET;
 
     while (!list_empty(&connection->out) && connection->sent.bytes < limit) {
         struct iovec vector[GATHER];
-        struct msghdr message = {.msg_iov = vector};
         size_t bytes;
-        ssize_t sent;
+        int used = gather(connection, vector, &bytes);
+        int64_t sent = stream_send(&connection->stream, vector, used);
 
-        message.msg_iovlen = (size_t)gather(connection, vector, &bytes);
-        sent = sendmsg(connection->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR)
-            continue;
         if (sent < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK ? MC_OK : MC_ERR_CONNECTION_LOST;
+            return failure();
         advance(connection, (size_t)sent);
         if ((size_t)sent < bytes)
             break;
@@ -190,14 +192,12 @@ int32_t connection_receive(struct connection *connection, uint64_t budget) {
         struct iovec vector[2];
         size_t direct, asked;
         int used = prepare(connection, vector, &direct);
-        ssize_t got = readv(connection->fd, vector, used);
+        int64_t got = stream_receive(&connection->stream, vector, used);
         int32_t status;
 
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return MC_OK;
-        if (got <= 0)
+        if (got < 0)
+            return failure();
+        if (got == 0)
             return MC_ERR_CONNECTION_LOST;
         asked = direct + vector[used - 1].iov_len;
         connection->received.bytes += (uint64_t)got;
@@ -209,7 +209,7 @@ int32_t connection_receive(struct connection *connection, uint64_t budget) {
         if (status != MC_OK)
             return status;
         if ((size_t)got < asked)
-            return MC_OK; /* the socket is empty: no second call to learn it */
+            return MC_OK; /* the stream is empty: no second call to learn it */
     }
     return MC_OK;
 }

@@ -1,6 +1,6 @@
-/* net/connection.h - frames over a non-blocking stream socket, in both directions.
+/* net/connection.h - frames over a stream, in both directions.
  *
- * Owns: the queue of outgoing frames and the read-ahead buffer; the descriptor belongs to whoever made it. Payloads are
+ * Owns: the queue of outgoing frames and the read-ahead buffer; the stream belongs to whoever made it. Payloads are
  * sent straight from their source and received straight into their destination. Not thread-safe: one lock or one thread
  * of the owner guards it.
  */
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "net/stream.h"
 #include "wire/frame.h"
 
 #define CONNECTION_BUFFER 16384u
@@ -52,27 +53,27 @@ struct progress {
 struct connection {
     const struct connection_ops *ops;
     struct list out;
-    struct sink sink; /* what is left of it */
-    uint32_t payload; /* bytes of the current frame's payload that haven't come */
-    bool large;       /* the current payload is worth a system call of its own */
-    bool within;      /* after a header, before the end of its payload */
-    int fd;           /* -1 when down */
-    uint32_t start;   /* buffer[start, end) is received and not looked at */
+    struct sink sink;     /* what is left of it */
+    uint32_t payload;     /* bytes of the current frame's payload that haven't come */
+    bool large;           /* the current payload is worth a system call of its own */
+    bool within;          /* after a header, before the end of its payload */
+    struct stream stream; /* its descriptor is -1 when down */
+    uint32_t start;       /* buffer[start, end) is received and not looked at */
     uint32_t end;
     struct progress received; /* what has ever come */
     struct progress sent;     /* what was ever handed to the kernel */
     uint8_t buffer[CONNECTION_BUFFER];
 };
 
-/* Begins on a connected descriptor, with an empty queue. */
-void connection_init(struct connection *connection, const struct connection_ops *ops, int fd);
+/* Begins on a connected stream, with an empty queue. */
+void connection_init(struct connection *connection, const struct connection_ops *ops, struct stream stream);
 
 /* Packs the header and queues the frame behind the others; payload_length bytes at `payload` stay the caller's and
  * untouched until done. */
 void connection_queue(struct connection *connection, struct outgoing *out, const struct frame *frame,
                       const void *payload);
 
-/* Sends as much as the kernel takes, and no more than about 4 MiB, so that others get their turn. MC_OK (also when it
+/* Sends as much as the stream takes, and no more than about 4 MiB, so that others get their turn. MC_OK (also when it
  * takes no more), MC_ERR_CONNECTION_LOST. */
 int32_t connection_send(struct connection *connection);
 

@@ -39,20 +39,34 @@ static bool has_to_send(const struct lane *lane) {
     return lane->state == LANE_CONNECTING || (lane->state == LANE_GREETING && handshake_sending(&lane->handshake));
 }
 
+/* An idle lane only wants to know of its peer's end. One whose requests were all given up isn't idle: the peer must get
+ * the rest of a frame that has begun, and rid of its replies, or it would keep memory for them. */
+static bool is_idle(const struct lane *lane) {
+    return lane->state == LANE_DOWN ||
+           (lane->state == LANE_UP && lane->inflight.awaited == 0 && !connection_sending(&lane->connection));
+}
+
 /* What the loop should watch for. */
 static uint32_t wanted_events(const struct lane *lane) {
-    bool sending = has_to_send(lane);
-
-    /* An idle lane only wants to know of its peer's end. One whose requests were all given up isn't idle: the peer must
-     * get the rest of a frame that has begun, and rid of its replies, or it would keep memory for them. */
-    if (lane->driven || lane->state == LANE_DOWN || (lane->state == LANE_UP && lane->inflight.awaited == 0 && !sending))
+    if (lane->driven || is_idle(lane))
         return EPOLLRDHUP;
-    return EPOLLRDHUP | (lane->state == LANE_CONNECTING ? 0u : (uint32_t)EPOLLIN) | (sending ? (uint32_t)EPOLLOUT : 0u);
+    return EPOLLRDHUP | stream_events(&lane->connection.stream, lane->state != LANE_CONNECTING, has_to_send(lane));
+}
+
+/* Is there nothing to do, by a look at memory? `last`: then the descriptor will say when there is. */
+static bool may_rest(const struct lane *lane, bool last) {
+    const struct stream *stream = &lane->connection.stream;
+    bool sending = connection_sending(&lane->connection);
+
+    return !stream_peek(stream, true, sending) && (!last || stream_sleep(stream, true, sending));
 }
 
 /* Lets the loop watch for what it has to see. */
 static void arm(struct lane *lane) {
     uint32_t events = wanted_events(lane);
+
+    if (lane->on_ring && !lane->driven && !lane->looked_at && !is_idle(lane) && !may_rest(lane, true))
+        loop_post(lane->target->loop, &lane->attend);
 
     if (lane->fd < 0)
         return;
@@ -71,7 +85,7 @@ static void arm(struct lane *lane) {
 static void unwatch(struct lane *lane) {
     if (lane->watched)
         loop_remove(lane->target->loop, &lane->watch);
-    lane->watched = false;
+    lane->watched = lane->looked_at = false;
 }
 
 /* The driver gives the lock back for a moment only, again and again; `turn` keeps it from overtaking who waits. */
@@ -99,8 +113,13 @@ static void go_down(struct lane *lane, int32_t status) {
     unwatch(lane);
     if (lane->state != LANE_DOWN)
         connection_clear(&lane->connection);
-    lane->fd = socket_close(lane->fd);
+    if (lane->on_ring)
+        stream_close(&lane->connection.stream);
+    else
+        socket_close(lane->fd);
+    lane->fd = -1;
     lane->state = LANE_DOWN;
+    lane->usable = false;
     lane->broken = false;
     lane->last_error = status;
     lane->retry_delay = lane->retry_delay == 0 ? RETRY_FIRST : lane->retry_delay * 2;
@@ -118,6 +137,7 @@ static void lose(struct lane *lane, int32_t status) {
     }
     /* The driver may be polling the descriptor: wake it by a hang-up, and end the requests here and now. */
     lane->broken = true;
+    lane->usable = false;
     lane->last_error = status;
     unwatch(lane);
     connection_clear(&lane->connection);
@@ -268,13 +288,13 @@ static int32_t attempt_failed(struct lane *lane) {
 static void start(struct lane *lane) {
     uint64_t now = clock_now();
 
-    if (now < lane->retry_at) {
+    if (lane->on_ring || now < lane->retry_at) {
         fail_requests(lane, lane->last_error);
         return;
     }
     lane->address_next = 0;
     lane->connect_deadline = clock_after(now, lane->target->connect_timeout);
-    connection_init(&lane->connection, &reply_ops, -1);
+    connection_init(&lane->connection, &reply_ops, stream_of_socket(-1));
     if (!try_next_address(lane))
         go_down(lane, MC_ERR_UNREACHABLE);
 }
@@ -284,7 +304,7 @@ static void go_up(struct lane *lane) {
 
     lane->state = LANE_UP;
     lane->retry_delay = 0;
-    lane->connection.fd = lane->fd;
+    lane->connection.stream.fd = lane->fd;
     if (!target->known) {
         memcpy(target->incarnation, lane->handshake.other.incarnation, sizeof(target->incarnation));
         target->known = true;
@@ -354,6 +374,39 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
     if (lane->driven) {
         unwatch(lane); /* a hang-up: the driver sees it too, and the loop must not spin on it */
     } else if (lane->fd == watch->fd) {
+        lane->looked_at = lane->on_ring;
+        stream_heed(&lane->connection.stream);
+        step(lane);
+        arm(lane);
+    }
+    pthread_mutex_unlock(&lane->lock);
+}
+
+/* Only lanes on rings are looked at. */
+static bool on_look(struct loop_watch *watch, bool last) {
+    struct lane *lane = list_entry(watch, struct lane, watch);
+    bool found = false;
+
+    take(lane);
+    if (!lane->driven && lane->state == LANE_UP && !lane->broken) {
+        found = !may_rest(lane, last && !is_idle(lane));
+        lane->looked_at = found || !last;
+        if (found) {
+            step(lane);
+            arm(lane);
+        }
+    } else if (last) {
+        lane->looked_at = false;
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return found;
+}
+
+static void attend(struct loop_task *task) {
+    struct lane *lane = list_entry(task, struct lane, attend);
+
+    take(lane);
+    if (!lane->driven && lane->state == LANE_UP) {
         step(lane);
         arm(lane);
     }
@@ -388,14 +441,33 @@ void lane_init(struct lane *lane, struct lane_target *target) {
     lane->watch.ready = on_ready;
     lane->watch.fd = -1;
     loop_timer_init(&lane->timer, on_timer);
+    lane->attend.run = attend;
+    list_init(&lane->attend.node);
     list_init(&lane->waiting);
     list_init(&lane->told);
-    connection_init(&lane->connection, &reply_ops, -1);
+    connection_init(&lane->connection, &reply_ops, stream_of_socket(-1));
+}
+
+void lane_adopt(struct lane *lane, struct stream stream) {
+    take(lane);
+    lane->on_ring = true;
+    lane->state = LANE_UP;
+    lane->fd = stream.fd;
+    lane->watch.look = on_look;
+    connection_init(&lane->connection, &reply_ops, stream);
+    arm(lane);
+    lane->usable = true;
+    pthread_mutex_unlock(&lane->lock);
+}
+
+bool lane_usable(struct lane *lane) {
+    return atomic_load_explicit(&lane->usable, memory_order_relaxed);
 }
 
 void lane_finish(struct lane *lane) {
     lane_break(lane, MC_ERR_CLOSED);
     loop_timer_cancel_sync(lane->target->loop, &lane->timer);
+    loop_unpost_sync(lane->target->loop, &lane->attend);
     loop_remove_sync(lane->target->loop, &lane->watch);
     inflight_destroy(&lane->inflight);
     pthread_mutex_destroy(&lane->lock);
@@ -498,18 +570,44 @@ void lane_drive_end(struct lane *lane) {
     pthread_mutex_unlock(&lane->lock);
 }
 
+bool lane_look(struct lane *lane) {
+    const struct connection *connection = &lane->connection;
+    bool moved = false;
+
+    take(lane);
+    if (lane->state == LANE_UP && !(lane->on_ring && !lane->broken && may_rest(lane, false))) {
+        uint64_t before = connection->received.bytes + connection->sent.bytes;
+
+        step(lane);
+        moved = lane->state != LANE_UP || connection->received.bytes + connection->sent.bytes != before;
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return moved;
+}
+
 int lane_poll_fd(struct lane *lane, short *ret_events) {
     int fd;
 
     take(lane);
     fd = lane->fd;
-    *ret_events = (short)(lane->state == LANE_CONNECTING ? POLLOUT : has_to_send(lane) ? POLLIN | POLLOUT : POLLIN);
+    *ret_events = (short)stream_events(&lane->connection.stream, lane->state != LANE_CONNECTING, has_to_send(lane));
     pthread_mutex_unlock(&lane->lock);
     return fd;
 }
 
-void lane_progress(struct lane *lane) {
+bool lane_rest(struct lane *lane) {
+    bool rests;
+
     take(lane);
+    rests = lane->state != LANE_UP || may_rest(lane, true);
+    pthread_mutex_unlock(&lane->lock);
+    return rests;
+}
+
+void lane_progress(struct lane *lane, bool ready) {
+    take(lane);
+    if (ready && lane->state == LANE_UP)
+        stream_heed(&lane->connection.stream);
     step(lane);
     pthread_mutex_unlock(&lane->lock);
 }

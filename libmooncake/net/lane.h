@@ -5,6 +5,9 @@
  * else the loop, which watches the descriptor only while something is to be sent or to come. So a blocking caller needs
  * no other thread.
  *
+ * A lane may also stand on a ring that was made elsewhere: then it is up from the beginning, and down for ever once it
+ * is lost.
+ *
  * Threads: any; `lock` guards everything. `done` of a request is called once, with the lock held: it must not call into
  * the lane.
  */
@@ -12,6 +15,7 @@
 #define MC_NET_LANE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -60,10 +64,14 @@ struct lane {
     bool driven;        /* by a caller */
     bool watched;       /* the loop has the descriptor */
     bool broken;        /* lost while driven: the driver closes it */
+    bool on_ring;       /* there are no addresses for it */
+    bool looked_at;     /* by the loop: the peer needn't ring */
+    atomic_bool usable; /* on a ring, and up */
     uint32_t armed;     /* events the loop watches for */
     int32_t last_error; /* why it is or was down */
     struct loop_watch watch;
     struct loop_timer timer; /* of connecting */
+    struct loop_task attend; /* on a ring: there is something already that nobody will ring for */
     size_t address_next;
     uint64_t connect_deadline;
     uint64_t attempt_deadline;    /* of this address */
@@ -80,6 +88,12 @@ struct lane {
 };
 
 void lane_init(struct lane *lane, struct lane_target *target);
+
+/* Puts a lane that hasn't been used on a stream whose other end is the target. The stream is the lane's. */
+void lane_adopt(struct lane *lane, struct stream stream);
+
+/* Is it on such a stream, and up? A glance without the lock. */
+bool lane_usable(struct lane *lane);
 
 /* Fails what is in flight with MC_ERR_CLOSED and closes the connection. Nobody else may use the lane. */
 void lane_finish(struct lane *lane);
@@ -106,10 +120,17 @@ uint64_t lane_outstanding(struct lane *lane);
 bool lane_drive_begin(struct lane *lane);
 void lane_drive_end(struct lane *lane);
 
-/* The descriptor (-1: none) and the poll events to wait for. By the driver only. */
+/* Sends and receives what can be without a word of the descriptor. Has anything moved? Never before the lane is up. By
+ * the driver only. */
+bool lane_look(struct lane *lane);
+
+/* The descriptor (-1: none) and the poll events to wait for. By the driver only, as all that follows. */
 int lane_poll_fd(struct lane *lane, short *ret_events);
 
-/* Sends and receives what can be. By the driver only, when the descriptor is ready. */
-void lane_progress(struct lane *lane);
+/* Must be called before the driver waits for the descriptor; false if it should look once more instead. */
+bool lane_rest(struct lane *lane);
+
+/* Sends and receives what can be, and sees that time passes; when the descriptor is `ready`, or for a while isn't. */
+void lane_progress(struct lane *lane, bool ready);
 
 #endif

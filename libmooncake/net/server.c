@@ -30,6 +30,7 @@ struct server {
     size_t service_count;
     struct list sessions;
     uint32_t session_count;
+    uint32_t ring_count; /* of those sessions */
     struct clients clients;
     _Atomic uint64_t accepted, refused, broken;
 };
@@ -107,6 +108,8 @@ static void forget_session(void *context, struct session *session, enum session_
     struct server *server = context;
 
     server->session_count--;
+    if (session->on_ring)
+        server->ring_count--;
     if (!session->greeting)
         clients_leave(&server->clients, session->handshake.other.incarnation);
     if (end == SESSION_REFUSED)
@@ -115,10 +118,8 @@ static void forget_session(void *context, struct session *session, enum session_
         server->broken++;
 }
 
-/* Accepts what waits. A connection beyond the limit is still told so, if there is a descriptor for it. */
-static void accept_all(struct loop_watch *watch, uint32_t events) {
-    struct server *server = list_entry(watch, struct server, watch);
-    const struct session_options options = {
+static struct session_options options_of(struct server *server) {
+    return (struct session_options){
         .loop = server->options.loop,
         .self = server->options.self,
         .context = server,
@@ -127,6 +128,25 @@ static void accept_all(struct loop_watch *watch, uint32_t events) {
         .greeted = greet_client,
         .ended = forget_session,
     };
+}
+
+int32_t server_adopt(struct server *server, const uint8_t client[16], struct ring *ring) {
+    const struct session_options options = options_of(server);
+    int32_t status = MC_ERR_TOO_MANY;
+
+    if (server->ring_count < SERVER_RINGS && server->session_count < server->options.sessions)
+        status = session_adopt(&options, stream_of_ring(ring), client, &server->sessions);
+    if (status == MC_OK) {
+        server->session_count++;
+        server->ring_count++;
+    }
+    return status;
+}
+
+/* Accepts what waits. A connection beyond the limit is still told so, if there is a descriptor for it. */
+static void accept_all(struct loop_watch *watch, uint32_t events) {
+    struct server *server = list_entry(watch, struct server, watch);
+    const struct session_options options = options_of(server);
 
     (void)events;
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {

@@ -4,6 +4,9 @@
  * of many small requests share a system call. Replies that come later leave together too, when the loop comes round.
  * A client that asks faster than it reads is not read from until its replies have left: what it can make the server
  * hold is bounded.
+ *
+ * A session on a ring is the same without a preface. Its watch is looked at, and rests when the loop has had enough:
+ * only then the peer rings for it.
  */
 #include "net/session.h"
 
@@ -207,7 +210,7 @@ static bool has_stalled(const struct stall *stall, bool busy, struct progress no
 static void arm(struct session *session) {
     bool sending =
         session->greeting ? handshake_sending(&session->handshake) : connection_sending(&session->connection);
-    uint32_t events = (choked(session) ? 0u : (uint32_t)EPOLLIN) | (sending ? (uint32_t)EPOLLOUT : 0u);
+    uint32_t events = stream_events(&session->connection.stream, !choked(session), sending);
 
     /* What is pending may be so for long: that its client has gone must be seen all the same. */
     if (choked(session) && session->pending_count > 0)
@@ -242,14 +245,19 @@ static bool ended_cleanly(const struct session *session, int32_t status) {
     return status == MC_ERR_CONNECTION_LOST && !connection_receiving(&session->connection) && !is_sending(session);
 }
 
-static void on_ready(struct loop_watch *watch, uint32_t events) {
-    struct session *session = list_entry(watch, struct session, watch);
+/* The connection can't go on. */
+static void fail(struct session *session, bool was_greeting, int32_t status) {
+    if (was_greeting && session->greeting)
+        session_end(session, SESSION_REFUSED);
+    else
+        session_end(session, ended_cleanly(session, status) ? SESSION_CLOSED : SESSION_BROKEN);
+}
+
+/* Does what can be done without waiting, unless `status` says that it has ended. Is the session still there? */
+static bool step(struct session *session, int32_t status) {
     bool was_greeting = session->greeting;
-    int32_t status = MC_OK;
 
     session->stepping = true;
-    if (choked(session) && (events & EPOLLRDHUP) != 0)
-        status = MC_ERR_CONNECTION_LOST;
     if (status == MC_OK && session->greeting)
         status = greet(session);
     if (status == MC_OK && !session->greeting)
@@ -261,23 +269,59 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
     session->stepping = false;
     if (status == MC_OK)
         arm(session);
-    else if (was_greeting && session->greeting)
-        session_end(session, SESSION_REFUSED);
     else
-        session_end(session, ended_cleanly(session, status) ? SESSION_CLOSED : SESSION_BROKEN);
+        fail(session, was_greeting, status);
+    return status == MC_OK;
 }
 
+static void on_ready(struct loop_watch *watch, uint32_t events) {
+    struct session *session = list_entry(watch, struct session, watch);
+
+    stream_heed(&session->connection.stream);
+    step(session, choked(session) && (events & EPOLLRDHUP) != 0 ? MC_ERR_CONNECTION_LOST : MC_OK);
+}
+
+/* Is there nothing to do, by a look at memory? `last`: then the descriptor will say when there is. */
+static bool may_rest(const struct session *session, bool last) {
+    const struct stream *stream = &session->connection.stream;
+    bool receiving = !choked(session), sending = is_sending(session);
+
+    return !stream_peek(stream, receiving, sending) && (!last || stream_sleep(stream, receiving, sending));
+}
+
+static uint64_t moved(const struct session *session) {
+    return session->connection.received.bytes + session->connection.sent.bytes;
+}
+
+/* A socket is tried, a ring is looked at first. */
+static bool on_look(struct loop_watch *watch, bool last) {
+    struct session *session = list_entry(watch, struct session, watch);
+    uint64_t before = moved(session);
+
+    if (session->on_ring ? may_rest(session, last) : last || session->greeting || choked(session))
+        return false;
+    return !step(session, MC_OK) || moved(session) != before;
+}
+
+/* Sends the replies that came later. A session that couldn't take more may be able to now: nobody rings for what its
+ * ring has already. */
 static void flush(struct loop_task *task) {
     struct session *session = list_entry(task, struct session, flush);
-    int32_t status;
+    int32_t status = MC_OK;
 
-    session->stepping = true;
-    status = connection_send(&session->connection);
-    session->stepping = false;
-    if (status == MC_OK)
-        arm(session);
-    else
+    if (!session->on_ring) {
+        session->stepping = true;
+        status = connection_send(&session->connection);
+        session->stepping = false;
+    } else if (!step(session, MC_OK)) {
+        return;
+    }
+    if (status != MC_OK)
         session_end(session, SESSION_BROKEN);
+    else if (!session->on_ring)
+        arm(session);
+    else if (!session->watch.hot && !may_rest(session, true))
+        loop_post(session->options.loop, &session->flush);
 }
 
 static void on_timer(struct loop_timer *timer, uint64_t now) {
@@ -294,24 +338,35 @@ static void on_timer(struct loop_timer *timer, uint64_t now) {
         arm(session);
 }
 
-int32_t session_start(const struct session_options *options, int fd, int32_t refusal, struct list *sessions) {
+/* A session on a stream, which isn't closed with it before it is in use. */
+static struct session *session_new(const struct session_options *options, struct stream stream) {
     struct session *session = calloc(1, sizeof(*session));
+
+    if (session == NULL)
+        return NULL;
+    session->options = *options;
+    list_init(&session->exchanges);
+    connection_init(&session->connection, &request_ops, stream);
+    session->watch.ready = on_ready;
+    if (stream_in_memory(&stream) || loop_busy_poll(options->loop) > 0)
+        session->watch.look = on_look;
+    session->watch.fd = stream.fd;
+    session->armed = EPOLLIN;
+    session->flush.run = flush;
+    list_init(&session->flush.node);
+    loop_timer_init(&session->timer, on_timer);
+    return session;
+}
+
+int32_t session_start(const struct session_options *options, int fd, int32_t refusal, struct list *sessions) {
+    struct session *session = session_new(options, stream_of_socket(fd));
     int32_t status;
 
     if (session == NULL) {
         socket_close(fd);
         return MC_ERR_NO_MEMORY;
     }
-    session->options = *options;
     session->greeting = true;
-    list_init(&session->exchanges);
-    connection_init(&session->connection, &request_ops, fd);
-    session->watch.ready = on_ready;
-    session->watch.fd = fd;
-    session->armed = EPOLLIN;
-    session->flush.run = flush;
-    list_init(&session->flush.node);
-    loop_timer_init(&session->timer, on_timer);
     status = handshake_begin(&session->handshake, options->self, AUTH_SERVER, NULL);
     handshake_refuse(&session->handshake, refusal);
     if (status == MC_OK)
@@ -326,6 +381,28 @@ int32_t session_start(const struct session_options *options, int fd, int32_t ref
     return MC_OK;
 }
 
+int32_t session_adopt(const struct session_options *options, struct stream stream, const uint8_t client[16],
+                      struct list *sessions) {
+    struct session *session = session_new(options, stream);
+    int32_t status;
+
+    if (session == NULL)
+        return MC_ERR_NO_MEMORY;
+    session->on_ring = true;
+    memcpy(session->handshake.other.incarnation, client, 16);
+    status = loop_add(options->loop, &session->watch, EPOLLIN);
+    if (status == MC_OK) {
+        status = options->greeted(options->context, session);
+        if (status != MC_OK)
+            loop_remove(options->loop, &session->watch);
+    }
+    if (status == MC_OK)
+        list_append(sessions, &session->node);
+    else
+        free(session);
+    return status;
+}
+
 void session_end(struct session *session, enum session_end end) {
     struct list *node, *after;
 
@@ -334,7 +411,7 @@ void session_end(struct session *session, enum session_end end) {
     loop_unpost_sync(session->options.loop, &session->flush);
     loop_remove(session->options.loop, &session->watch);
     connection_clear(&session->connection);
-    socket_close(session->watch.fd);
+    stream_close(&session->connection.stream);
     list_each (node, after, &session->exchanges)
         exchange_free(list_entry(node, struct exchange, node));
     list_remove(&session->node);

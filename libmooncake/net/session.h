@@ -33,6 +33,7 @@ struct session {
         struct progress then;
     } receiving, sending;
     bool greeting; /* the preface isn't over */
+    bool on_ring;
     struct list exchanges;
     uint32_t exchange_count;  /* in `exchanges` */
     uint32_t pending_count;   /* of those, to be answered later */
@@ -47,6 +48,11 @@ struct session {
 /* Takes over `fd` and appends the session to `sessions`. A `refusal` is told to the peer when it has shown its key.
  * On failure the descriptor is closed. */
 int32_t session_start(const struct session_options *options, int fd, int32_t refusal, struct list *sessions);
+
+/* The same without a preface, for a client that has proved itself elsewhere. The stream, which has brought nothing yet,
+ * is the session's after MC_OK. */
+int32_t session_adopt(const struct session_options *options, struct stream stream, const uint8_t client[16],
+                      struct list *sessions);
 
 /* Ends the exchanges of that service, which is answered with MC_ERR_CLOSED. */
 void session_drop_service(struct session *session, const struct service *service);

@@ -9,7 +9,8 @@
  * Invariants: watch->slot is the index of its slot plus 1, or 0 when it isn't added. A slot's generation changes when
  * its watch is removed, so that an event that epoll reported earlier finds nobody, though slot and descriptor are used
  * again. A task is in `posted` or `batch` if and only if `queued`; a timer in `timers` or `due` if and only if its
- * `when` isn't CLOCK_NEVER. `timers` is sorted, equal times in the order of setting.
+ * `when` isn't CLOCK_NEVER. `timers` is sorted, equal times in the order of setting. A watch is in `hot` if and only if
+ * its `hot` says so; `hot_count` counts them.
  */
 #include "os/loop.h"
 
@@ -30,6 +31,10 @@
 #include "os/thread.h"
 
 #define EVENTS_MAX 64
+#define HOT_MAX 8u                                /* watches that are looked at; more would keep each other waiting */
+#define HOT_TIME (50 * CLOCK_MILLISECOND / 1000)  /* after an event of theirs */
+#define HOT_SLICE (20 * CLOCK_MILLISECOND / 1000) /* between two looks at all descriptors */
+#define LOOKS 32u                                 /* at all hot ones, in one round */
 #define WAKE_DATA UINT64_MAX
 #define NO_SLOT UINT32_MAX
 
@@ -55,6 +60,11 @@ struct loop {
     struct list batch;   /* tasks of this round */
     struct list timers;
     struct list due; /* timers of this round */
+    struct list hot; /* watches that are looked at until `awake_until` */
+    uint32_t hot_count;
+    bool may_spin;
+    uint64_t awake_until;
+    uint64_t busy_poll;
     struct slot *slots;
     uint32_t slot_count;
     uint32_t slot_free;
@@ -168,9 +178,19 @@ void loop_change(struct loop *loop, struct loop_watch *watch, uint32_t events) {
 }
 
 /* Call with the lock held. */
+static void cool(struct loop *loop, struct loop_watch *watch) {
+    if (!watch->hot)
+        return;
+    list_remove(&watch->node);
+    watch->hot = false;
+    loop->hot_count--;
+}
+
+/* Call with the lock held. */
 static void remove_watch(struct loop *loop, struct loop_watch *watch) {
     if (watch->slot == 0)
         return;
+    cool(loop, watch);
     (void)control(loop, EPOLL_CTL_DEL, watch->fd, watch->slot - 1, 0);
     free_slot(loop, watch->slot - 1);
     watch->slot = 0;
@@ -190,22 +210,121 @@ void loop_remove_sync(struct loop *loop, struct loop_watch *watch) {
     pthread_mutex_unlock(&loop->lock);
 }
 
-/* Calls the watches of the events that epoll reported. Call with the lock held. */
+/* The watch that an event of epoll's is for; NULL if it was removed since. Call with the lock held. */
+static struct loop_watch *watch_of(const struct loop *loop, uint64_t data) {
+    const struct slot *slot = &loop->slots[(uint32_t)data];
+
+    return slot->generation == (uint32_t)(data >> 32) ? slot->watch : NULL;
+}
+
+/* ---- Staying awake. All with the lock held. ---- */
+
+void loop_set_busy_poll(struct loop *loop, uint64_t time) {
+    pthread_mutex_lock(&loop->lock);
+    loop->busy_poll = time;
+    pthread_mutex_unlock(&loop->lock);
+}
+
+uint64_t loop_busy_poll(const struct loop *loop) {
+    return loop->busy_poll;
+}
+
+uint64_t loop_spin_time(const struct loop *loop) {
+    if (!loop->may_spin)
+        return 0;
+    return loop->busy_poll > HOT_TIME ? loop->busy_poll : HOT_TIME;
+}
+
+/* Something has happened: the thread stays awake for `time` from now on. */
+static void stay_awake(struct loop *loop, uint64_t now, uint64_t time) {
+    uint64_t until = clock_after(now, time);
+
+    if (until > loop->awake_until)
+        loop->awake_until = until;
+}
+
+/* Until when the thread may sleep. */
+static uint64_t next_wake(const struct loop *loop) {
+    if (!list_empty(&loop->posted))
+        return 0;
+    return list_empty(&loop->timers) ? CLOCK_NEVER : list_entry(loop->timers.next, struct loop_timer, node)->when;
+}
+
+/* From now on the watch is looked at. */
+static void heat(struct loop *loop, struct loop_watch *watch, uint64_t now) {
+    if (watch->hot)
+        list_remove(&watch->node);
+    else
+        loop->hot_count++;
+    watch->hot = true;
+    list_append(&loop->hot, &watch->node);
+    stay_awake(loop, now, loop_spin_time(loop));
+}
+
+/* Looks at the watch that wasn't looked at for longest, and puts it behind the others; or for the last time, and then
+ * it stays only if there was something. Was there? The watch may be removed and freed meanwhile. Looks several times,
+ * so that the lock is free for most of the time. */
+static bool look_at_next(struct loop *loop, bool last) {
+    struct loop_watch *watch = list_entry(loop->hot.next, struct loop_watch, node);
+    uint32_t index = watch->slot - 1, generation = loop->slots[index].generation;
+    uint32_t looks = last || loop->hot_count > LOOKS ? 1 : LOOKS / loop->hot_count;
+    bool found;
+
+    cool(loop, watch);
+    begin(loop, watch);
+    do
+        found = watch->look(watch, last);
+    while (!found && --looks > 0);
+    end(loop);
+    if (loop->slots[index].generation == generation && (found || !last)) {
+        watch->hot = true;
+        loop->hot_count++;
+        list_append(&loop->hot, &watch->node);
+    }
+    return found;
+}
+
+/* Looks at the hot watches, as long as there is nothing else to do, but for a slice of time; or for the last time,
+ * when all that was awaited hasn't come. May the thread sleep? */
+static bool look_around(struct loop *loop) {
+    uint64_t now = clock_now(), end_of_slice = now + HOT_SLICE;
+
+    for (uint32_t excess = loop->hot_count > HOT_MAX ? loop->hot_count - HOT_MAX : 0; excess > 0 && loop->hot_count > 0;
+         excess--)
+        look_at_next(loop, true);
+    if (now >= loop->awake_until) {
+        for (uint32_t left = loop->hot_count; left > 0 && loop->hot_count > 0; left--)
+            if (look_at_next(loop, true))
+                stay_awake(loop, now, loop_spin_time(loop));
+        return loop->hot_count == 0;
+    }
+    while (now < loop->awake_until && now < end_of_slice && loop->hot_count > 0 && next_wake(loop) > now &&
+           !loop->stopping) {
+        for (uint32_t left = loop->hot_count; left > 0 && loop->hot_count > 0; left--)
+            if (look_at_next(loop, false))
+                stay_awake(loop, now, loop_spin_time(loop));
+        now = clock_now();
+    }
+    return false;
+}
+
+/* Calls the watches of the events that epoll reported. */
 static void run_watches(struct loop *loop, const struct epoll_event *events, int count) {
+    uint64_t now = count > 0 ? clock_now() : 0;
+
     for (int i = 0; i < count && !loop->stopping; i++) {
         uint64_t data = events[i].data.u64;
-        struct loop_watch *watch;
+        struct loop_watch *watch = data == WAKE_DATA ? NULL : watch_of(loop, data);
 
-        if (data == WAKE_DATA)
-            continue;
-        if (loop->slots[(uint32_t)data].generation != (uint32_t)(data >> 32))
-            continue;
-        watch = loop->slots[(uint32_t)data].watch;
         if (watch == NULL)
             continue;
         begin(loop, watch);
         watch->ready(watch, events[i].events);
         end(loop);
+        if (watch_of(loop, data) == watch && watch->look != NULL)
+            heat(loop, watch, now);
+        else if (loop->busy_poll > 0)
+            stay_awake(loop, now, loop->busy_poll);
     }
 }
 
@@ -356,13 +475,6 @@ static void run_timers(struct loop *loop) {
 
 /* ---- The thread ---- */
 
-/* Until when the thread may sleep. Call with the lock held. */
-static uint64_t next_wake(const struct loop *loop) {
-    if (!list_empty(&loop->posted))
-        return 0;
-    return list_empty(&loop->timers) ? CLOCK_NEVER : list_entry(loop->timers.next, struct loop_timer, node)->when;
-}
-
 static void *run(void *context) {
     struct loop *loop = context;
     struct epoll_event events[EVENTS_MAX];
@@ -370,10 +482,13 @@ static void *run(void *context) {
 
     pthread_mutex_lock(&loop->lock);
     while (!loop->stopping) {
+        bool tired = loop->awake_until == 0 || look_around(loop);
         uint64_t until = next_wake(loop);
-        int timeout = until == CLOCK_NEVER ? -1 : until == 0 ? 0 : clock_poll_ms(until, clock_now(), -1);
+        int timeout = !tired || until == 0 ? 0 : until == CLOCK_NEVER ? -1 : clock_poll_ms(until, clock_now(), -1);
 
-        loop->asleep = true;
+        if (tired)
+            loop->awake_until = 0;
+        loop->asleep = timeout != 0;
         loop->woken = false;
         loop->wake_at = until;
         pthread_mutex_unlock(&loop->lock);
@@ -429,6 +544,8 @@ int32_t loop_start(struct loop **ret_loop) {
     list_init(&loop->batch);
     list_init(&loop->timers);
     list_init(&loop->due);
+    list_init(&loop->hot);
+    loop->may_spin = sysconf(_SC_NPROCESSORS_ONLN) > 1;
     loop->slot_free = NO_SLOT;
     if (open_descriptors(loop) < 0) {
         release(loop);

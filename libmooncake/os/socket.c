@@ -23,6 +23,10 @@
 #define FDS_MAX 4
 #define FDS_OF_A_PACKET 253 /* the kernel's limit */
 
+#if !defined(SO_PASSRIGHTS) && defined(SO_ZEROCOPY) && SO_ZEROCOPY == 60 /* where the generic numbers are used */
+#define SO_PASSRIGHTS 83
+#endif
+
 static int make(int family, int type) {
     int fd;
 
@@ -173,6 +177,33 @@ int socket_unix_connect(const char *name) {
     if (fd >= 0 && connect(fd, (struct sockaddr *)&address, length) < 0)
         return socket_close(fd);
     return fd;
+}
+
+void socket_refuse_fds(int fd) {
+#ifdef SO_PASSRIGHTS
+    int off = 0;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)); /* an older kernel doesn't know it */
+#else
+    (void)fd;
+#endif
+}
+
+int socket_unix_pair(int ret_fds[2]) {
+    int result;
+
+    fork_pause();
+    result = socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ret_fds);
+    if (result == 0) {
+        fork_close_in_child_paused(ret_fds[0]);
+        fork_close_in_child_paused(ret_fds[1]);
+    }
+    fork_resume();
+    if (result == 0) {
+        socket_refuse_fds(ret_fds[0]);
+        socket_refuse_fds(ret_fds[1]);
+    }
+    return result;
 }
 
 ptrdiff_t socket_send_fds(int fd, const void *packet, size_t length, const int *fds, size_t count) {

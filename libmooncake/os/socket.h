@@ -26,6 +26,12 @@ int socket_error(int fd);
 int socket_unix_listen(const char *name, int backlog);
 int socket_unix_connect(const char *name);
 
+/* Two ends of a stream within this host, which takes no descriptors. 0, or -1 with errno. */
+int socket_unix_pair(int ret_fds[2]);
+
+/* From now on the kernel refuses to pass descriptors to this UNIX socket (Linux 6.16; nothing happens before). */
+void socket_refuse_fds(int fd);
+
 /* Sends one packet with up to 4 descriptors; receives one packet and at most `capacity` descriptors, close-on-exec,
  * which the caller owns (more of them, or a truncated packet, is EPROTO and all are closed). Bytes moved, 0 at the end
  * of the stream, or -1 with errno. */

@@ -61,8 +61,8 @@ static int open_pair(void **state) {
 
     assert_non_null(pair);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-    connection_init(&pair->sender, &ops, fds[0]);
-    connection_init(&pair->receiver.connection, &ops, fds[1]);
+    connection_init(&pair->sender, &ops, stream_of_socket(fds[0]));
+    connection_init(&pair->receiver.connection, &ops, stream_of_socket(fds[1]));
     pair->receiver.sink = pair->place;
     pair->receiver.sink_length = sizeof(pair->place);
     *state = pair;
@@ -74,8 +74,8 @@ static int close_pair(void **state) {
 
     connection_clear(&pair->sender);
     connection_clear(&pair->receiver.connection);
-    socket_close(pair->sender.fd);
-    socket_close(pair->receiver.connection.fd);
+    socket_close(pair->sender.stream.fd);
+    socket_close(pair->receiver.connection.stream.fd);
     free(pair);
     return 0;
 }
@@ -91,7 +91,7 @@ static int32_t receive(struct pair *pair) {
 
 /* Sends bytes past the sender's queue. */
 static void push(struct pair *pair, const uint8_t *bytes, size_t length) {
-    assert_int_equal(send(pair->sender.fd, bytes, length, 0), (ssize_t)length);
+    assert_int_equal(send(pair->sender.stream.fd, bytes, length, 0), (ssize_t)length);
 }
 
 /* Three frames as bytes: payloads of 21, 0 and 9. */
@@ -280,7 +280,7 @@ static void assert_end_is_lost(size_t length, int begun, int ended) {
     pair = state;
     pack_three(bytes);
     push(pair, bytes, length);
-    pair->sender.fd = socket_close(pair->sender.fd);
+    pair->sender.stream.fd = socket_close(pair->sender.stream.fd);
     /* A short receive ends the call; the end of the stream is then learnt by the next. */
     for (int calls = 0; calls < 2 && receive(pair) == MC_OK; calls++)
         continue;
@@ -550,7 +550,7 @@ static void sending_to_a_closed_peer_is_a_lost_connection_and_no_signal(void **s
     struct parcel parcel;
     int clock = 0;
 
-    pair->receiver.connection.fd = socket_close(pair->receiver.connection.fd);
+    pair->receiver.connection.stream.fd = socket_close(pair->receiver.connection.stream.fd);
     parcel_queue(pair, &parcel, &clock, 1, "abc", 3);
     assert_int_equal(connection_send(&pair->sender), MC_ERR_CONNECTION_LOST);
     assert_int_equal(parcel.times, 0);

@@ -68,7 +68,7 @@ static void drive(struct lane *lane, struct wish *wish) {
         assert_true(clock_now() < deadline);
         polled.fd = lane_poll_fd(lane, &polled.events);
         if (poll(&polled, 1, 20) > 0)
-            lane_progress(lane);
+            lane_progress(lane, true);
     }
 }
 
@@ -180,7 +180,7 @@ static void *meddle(void *context) {
             abort();
         polled.fd = lane_poll_fd(lane, &polled.events);
         if (poll(&polled, 1, driver->rounds % 3) > 0)
-            lane_progress(lane);
+            lane_progress(lane, true);
         lane_drive_end(lane);
         driver->rounds++;
     }
