@@ -1,8 +1,12 @@
 """bench_python.py - one end of transfers from Python, for our package and for the reference alike; started by run.py.
 
-    bench_python.py target PROTOCOL              answers "host:port address", serves until its input ends
+    bench_python.py target PROTOCOL                  answers "host:port address"; serves, and answers the lines
+        cpu -> processor seconds so far              until its input ends
     bench_python.py caller PROTOCOL PEER ADDRESS     one answer a line of input:
-        time OP SIZE ITEMS CALLS FIRST -> seconds        check OP SIZE ITEMS -> ok
+        time OP SIZE ITEMS CALLS FIRST -> seconds        of all calls together
+        each OP SIZE ITEMS CALLS FIRST -> seconds        of the median call
+        check OP SIZE ITEMS -> ok                        the bytes are right
+        cpu -> processor seconds so far
 
 Both interpreters run this file, so it uses nothing but the standard library and `TransferEngine`.
 """
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import statistics
 import sys
 import time
 
@@ -48,7 +53,8 @@ def start(protocol: str) -> TransferEngine:
 def target(protocol: str) -> None:
     engine = start(protocol)
     answer(f"127.0.0.1:{engine.get_rpc_port()} {allocate(engine, protocol)}")
-    sys.stdin.read()
+    for _ in sys.stdin:
+        answer(time.process_time())
 
 
 class Caller:
@@ -77,6 +83,20 @@ class Caller:
             sys.exit(f"a {op} of {size} bytes failed")
         return seconds
 
+    def each(self, op: str, size: int, items: int, calls: int, first: int) -> float:
+        """With as little of Python around a call as can be; what the clock takes is in it."""
+        function, peer = getattr(self.engine, f"transfer_sync_{op}"), self.peer
+        step, clock, seconds = size * items, time.perf_counter, []
+        for i in range(calls):
+            offset = (first + i * step) % SPAN
+            local, remote = self.local + offset, self.remote + offset
+            begun = clock()
+            failed = function(peer, local, remote, size)
+            seconds.append(clock() - begun)
+            if failed:
+                sys.exit(f"a {op} of {size} bytes failed")
+        return statistics.median(seconds)
+
     def check(self, op: str, size: int, items: int) -> str:
         """There and back again by other bytes: what is written is what is read."""
         total = size * items
@@ -95,8 +115,11 @@ def caller(protocol: str, peer: str, remote: str) -> None:
     ready = Caller(protocol, peer, int(remote))
     answer("ready")
     for line in sys.stdin:
-        what, op, *numbers = line.split()
-        answer(getattr(ready, what)(op, *map(int, numbers)))
+        what, *words = line.split()
+        if what == "cpu":
+            answer(time.process_time())
+        else:
+            answer(getattr(ready, what)(words[0], *map(int, words[1:])))
 
 
 if __name__ == "__main__":

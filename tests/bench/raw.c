@@ -2,6 +2,7 @@
 #include "raw.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct order {
     struct work work; /* its items and size are the connection's share */
     uint64_t skip;    /* bytes of each call before the share */
     uint64_t step;    /* bytes of a whole call */
+    bool spinning;
 };
 
 struct served {
@@ -33,12 +35,14 @@ static void send_all(int fd, const void *bytes, uint64_t length) {
 }
 
 /* False at the end of the stream. */
-static int receive_all(int fd, void *bytes, uint64_t length) {
+static int receive_all(int fd, void *bytes, uint64_t length, bool spinning) {
     unsigned char *at = bytes;
 
     while (length > 0) {
-        ssize_t got = recv(fd, at, length, 0);
+        ssize_t got = recv(fd, at, length, spinning ? MSG_DONTWAIT : 0);
 
+        if (got < 0 && spinning && errno == EAGAIN)
+            continue;
         if (got <= 0)
             return 0;
         at += got;
@@ -59,12 +63,12 @@ static int serve_call(const struct served *served, const struct order *order, ui
     int good = 1;
 
     if (order->work.opcode == MC_READ)
-        good = receive_all(served->fd, &byte, 1);
+        good = receive_all(served->fd, &byte, 1, order->spinning);
     for (uint32_t i = 0; i < order->work.items && good; i++, at += order->work.size)
         if (order->work.opcode == MC_READ)
             send_all(served->fd, at, order->work.size);
         else
-            good = receive_all(served->fd, at, order->work.size);
+            good = receive_all(served->fd, at, order->work.size, order->spinning);
     if (good && order->work.opcode == MC_WRITE)
         send_all(served->fd, &byte, 1);
     return good;
@@ -76,7 +80,7 @@ static void *serve_connection(void *argument) {
     unsigned char ready = 1;
     int good = 1;
 
-    while (good && receive_all(served->fd, &order, sizeof(order))) {
+    while (good && receive_all(served->fd, &order, sizeof(order), false)) {
         send_all(served->fd, &ready, 1);
         for (uint64_t i = 0; i < order.work.calls && good; i++)
             good = serve_call(served, &order, i);
@@ -100,31 +104,36 @@ static void tune(int fd) {
         (void)set_control(fd, "reno");
 }
 
-int raw_listen(uint16_t *ret_port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+static void *accept_connections(void *argument) {
+    struct served *listener = argument;
 
-    CHECK_SYSTEM(fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0 && listen(fd, 16) == 0 &&
-                 getsockname(fd, (struct sockaddr *)&address, &length) == 0);
-    *ret_port = ntohs(address.sin_port);
-    return fd;
-}
-
-void raw_serve(int listener, unsigned connections, unsigned char *memory) {
-    for (unsigned i = 0; i < connections; i++) {
+    for (;;) {
         struct served *served = malloc(sizeof(*served));
         pthread_t thread;
 
         CHECK_SYSTEM(served != NULL);
-        served->memory = memory;
-        served->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        served->memory = listener->memory;
+        served->fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
         CHECK_SYSTEM(served->fd >= 0);
         tune(served->fd);
         CHECK_SYSTEM(pthread_create(&thread, NULL, serve_connection, served) == 0);
         CHECK_SYSTEM(pthread_detach(thread) == 0);
     }
-    close(listener);
+}
+
+uint16_t raw_serve(unsigned char *memory) {
+    static struct served listener;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    pthread_t thread;
+
+    listener.memory = memory;
+    listener.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_SYSTEM(listener.fd >= 0 && bind(listener.fd, (struct sockaddr *)&address, length) == 0 &&
+                 listen(listener.fd, 16) == 0 && getsockname(listener.fd, (struct sockaddr *)&address, &length) == 0);
+    CHECK_SYSTEM(pthread_create(&thread, NULL, accept_connections, &listener) == 0);
+    CHECK_SYSTEM(pthread_detach(thread) == 0);
+    return ntohs(address.sin_port);
 }
 
 /* ---- The client's end ---- */
@@ -133,8 +142,7 @@ void raw_connect(struct raw_client *client, uint16_t port, unsigned connections,
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
 
-    client->connections = connections;
-    client->memory = memory;
+    *client = (struct raw_client){.connections = connections, .memory = memory};
     for (unsigned i = 0; i < connections; i++) {
         client->fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         CHECK_SYSTEM(client->fds[i] >= 0 && connect(client->fds[i], (struct sockaddr *)&address, sizeof(address)) == 0);
@@ -145,7 +153,7 @@ void raw_connect(struct raw_client *client, uint16_t port, unsigned connections,
 
 /* One thread spreads each call over all connections; more threads use one connection each, in turns. */
 static struct order share_of(const struct raw_client *client, const struct work *work, unsigned connection) {
-    struct order order = {.work = *work, .step = work_bytes(work)};
+    struct order order = {.work = *work, .step = work_bytes(work), .spinning = client->spinning};
 
     if (work->threads > 1) {
         order.work.calls = work->calls * (work->threads / client->connections);
@@ -169,7 +177,7 @@ void raw_prepare(const struct subject *subject, const struct work *work) {
         unsigned char ready;
 
         send_all(client->fds[i], &order, sizeof(order));
-        CHECK_SYSTEM(receive_all(client->fds[i], &ready, 1));
+        CHECK_SYSTEM(receive_all(client->fds[i], &ready, 1, false));
     }
 }
 
@@ -190,42 +198,38 @@ static void take(const struct raw_client *client, unsigned connection, const str
     unsigned char acknowledgement;
 
     if (order->work.opcode == MC_WRITE)
-        CHECK_SYSTEM(receive_all(client->fds[connection], &acknowledgement, 1));
+        CHECK_SYSTEM(receive_all(client->fds[connection], &acknowledgement, 1, client->spinning));
     for (uint32_t i = 0; i < order->work.items && order->work.opcode == MC_READ; i++, at += order->work.size)
-        CHECK_SYSTEM(receive_all(client->fds[connection], at, order->work.size));
+        CHECK_SYSTEM(receive_all(client->fds[connection], at, order->work.size, client->spinning));
 }
 
-static void run_alone(const struct raw_client *client, const struct work *work) {
+static void call_alone(const struct raw_client *client, const struct work *work, uint64_t index) {
     struct order orders[LANES_MAX];
 
-    for (unsigned i = 0; i < client->connections; i++)
+    for (unsigned i = 0; i < client->connections; i++) {
         orders[i] = share_of(client, work, i);
-    for (uint64_t call = 0; call < work->calls; call++) {
-        for (unsigned i = 0; i < client->connections; i++)
-            ask(client, i, &orders[i], call);
-        for (unsigned i = 0; i < client->connections; i++)
-            take(client, i, &orders[i], call);
+        ask(client, i, &orders[i], index);
     }
+    for (unsigned i = 0; i < client->connections; i++)
+        take(client, i, &orders[i], index);
 }
 
 /* Thread number k uses connection k modulo their number. */
-static void run_in_turns(struct raw_client *client, const struct work *work) {
+static void call_in_turn(struct raw_client *client, const struct work *work, uint64_t index) {
     struct order order = {.work = *work, .step = work_bytes(work)};
     unsigned connection = (unsigned)(work->base / work->span) % client->connections;
 
-    for (uint64_t call = 0; call < work->calls; call++) {
-        pthread_mutex_lock(&client->locks[connection]);
-        ask(client, connection, &order, call);
-        take(client, connection, &order, call);
-        pthread_mutex_unlock(&client->locks[connection]);
-    }
+    pthread_mutex_lock(&client->locks[connection]);
+    ask(client, connection, &order, index);
+    take(client, connection, &order, index);
+    pthread_mutex_unlock(&client->locks[connection]);
 }
 
-void raw_run(const struct subject *subject, const struct work *work) {
+void raw_call(const struct subject *subject, const struct work *work, uint64_t index) {
     struct raw_client *client = subject->context;
 
     if (work->threads > 1)
-        run_in_turns(client, work);
+        call_in_turn(client, work, index);
     else
-        run_alone(client, work);
+        call_alone(client, work, index);
 }

@@ -3,9 +3,9 @@
 
     tests/bench/run.py [--quick] [--only GROUP ...] [--output FILE] [--markdown]
 
-Run by the Python of the virtual environment in which library and package are installed. Groups: transfer (C programs),
-python (from Python, beside the reference wheel where it can be installed), store (the same, of a store between
-processes), import (times), size (of wheel and library).
+Run by the Python of the virtual environment in which library and package are installed. Groups: transfer, latency,
+cost, scale (C programs), python (from Python, beside the reference wheel where it can be installed), store (the same,
+of a store between processes), import (times), size (of wheel and library).
 docs/performance.md says what is measured and how.
 """
 
@@ -23,104 +23,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
+from group_native import cell, cost, latency, scale, short, transfer
+from group_python import from_python
 from group_store import store
-from processes import BENCH, HERE, PREFIX, ROOT, Answering, Figures, note, reference_interpreter, said
+from processes import BENCH, PREFIX, ROOT, Figures, note, said
 
-SIZES = {"64B": 64, "4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "16MiB": 16 << 20, "64MiB": 64 << 20}
-SPAN = 256 << 20
-LIMITS = {"shm": "memcpy", "tcp": "raw_socket", "tcp2": "raw_sockets"}
+LIMITS = [
+    ("shm", "memcpy"), ("shm", "streaming"), ("shm_crc", "memcpy"), ("shm_crc", "streaming"), ("pvm", "process_vm"),
+    ("tcp", "raw_socket"), ("tcp2", "raw_sockets"), ("tcp_crc", "raw_socket"), ("tcp2_crc", "raw_sockets"),
+]  # fmt: skip
 PATTERNS = ("walk", "hot")
-
-
-# ---- From C ----------------------------------------------------------------------------------------------------------
-
-
-def build_program() -> Path:
-    """Compiles the C program against the installed library, as any user would."""
-    program, sources = BENCH / "bench_transfer", sorted(HERE.glob("*.c"))
-    flags = said(
-        "pkg-config", "--cflags", "--libs", "mooncake", env={**os.environ, "PKG_CONFIG_PATH": PREFIX / "lib/pkgconfig"}
-    ).split()
-    options = ["-std=gnu11", "-O2", "-D_GNU_SOURCE", "-pthread"]
-    said(os.environ.get("CC", "cc"), *options, *sources, *flags, f"-Wl,-rpath,{PREFIX}/lib", "-o", program)
-    return program
-
-
-def transfer(quick: bool) -> Figures:
-    """Several runs of the program, each with new processes and connections; of each figure the median."""
-    program = build_program()
-    seen: dict[str, list[float]] = {}
-    for _ in range(1 if quick else 3):
-        for line in said(program, *["--quick"] * quick).splitlines():
-            name, value = line.split()
-            seen.setdefault(name, []).append(float(value))
-    return {name: statistics.median(values) for name, values in seen.items()}
-
-
-# ---- From Python -----------------------------------------------------------------------------------------------------
-
-
-class Pair:
-    """A target and a caller process of one package and protocol."""
-
-    def __init__(self, interpreter: Path, protocol: str) -> None:
-        self.processes: list[Answering] = []
-        peer, address = self.start(interpreter, "target", protocol).split()
-        self.start(interpreter, "caller", protocol, peer, address)
-
-    def start(self, interpreter: Path, *words: str) -> str:
-        self.processes.append(Answering(BENCH / "python.log", interpreter, HERE / "bench_python.py", *words))
-        return self.processes[-1].answer()
-
-    def ask(self, *words: object) -> str:
-        return self.processes[-1].ask(*words)
-
-    def close(self) -> None:
-        for process in reversed(self.processes):
-            process.close()
-
-
-def compare(pairs: dict[str, Pair], op: str, size: int, items: int, quick: bool) -> dict[str, list[float]]:
-    """Seconds a call, of each pair in each round; the pairs take turns, and the walk goes on from one to the next."""
-    step, first, seconds = size * items, 0, 0.0
-    for pair in pairs.values():
-        pair.ask("check", op, size, items)
-        seconds = max(seconds, float(pair.ask("time", op, size, items, 1, 0)))
-    calls = max(1, min(1000, int((0.002 if quick else 0.02) / seconds)))
-    times: dict[str, list[float]] = {name: [] for name in pairs}
-    for turn in range(2 if quick else 9):
-        order = list(pairs)[turn % len(pairs) :] + list(pairs)[: turn % len(pairs)]
-        for name in order:
-            times[name].append(float(pairs[name].ask("time", op, size, items, calls, first)) / calls)
-            first = (first + calls * step) % SPAN
-    return times
-
-
-def from_python(quick: bool) -> Figures:
-    figures: Figures = {}
-    (BENCH / "python.log").write_text("")
-    reference = None if quick else reference_interpreter("mooncake.engine")
-    pairs: dict[str, Pair] = {}
-    try:
-        for protocol in ("shm", "tcp"):
-            pairs[protocol] = Pair(Path(sys.executable), protocol)
-        if reference is not None:
-            pairs["reference"] = Pair(reference, "tcp")
-        work = [(name, size, 1) for name, size in SIZES.items() if not quick or name in ("64B", "1MiB")]
-        work += [(f"batch128x{name}", SIZES[name], 128) for name in ("4KiB", "64KiB") if not quick]
-        for op in ("read", "write"):
-            for name, size, items in work:
-                times = compare(pairs, op, size, items, quick)
-                for pair, values in times.items():
-                    figures[f"python.{pair}.{op}.{name}.us"] = statistics.median(values) * 1e6
-                    figures[f"python.{pair}.{op}.{name}.gbps"] = size * items / statistics.median(values) * 1e-9
-                    if reference is not None and pair != "reference":
-                        ratios = [theirs / ours for theirs, ours in zip(times["reference"], values)]
-                        figures[f"python.{pair}.{op}.{name}.vs_reference"] = statistics.median(ratios)
-    finally:
-        for pair in pairs.values():
-            pair.close()
-    return figures
 
 
 # ---- Imports and sizes -----------------------------------------------------------------------------------------------
@@ -176,15 +88,14 @@ def sizes(quick: bool) -> Figures:
 
 GROUPS: dict[str, Callable[[bool], Figures]] = {
     "transfer": transfer,
+    "latency": latency,
+    "cost": cost,
+    "scale": scale,
     "python": from_python,
     "store": store,
     "import": import_times,
     "size": sizes,
 }
-
-
-def short(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def show(figures: Figures) -> None:
@@ -205,16 +116,9 @@ def table(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> 
     return ["", "| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|", *lines] if lines else []
 
 
-def cell(figures: Figures, name: str, versus: str) -> str:
-    """The ratio, with microseconds of ours in brackets."""
-    ratio = figures.get(f"{name}.{versus}")
-    return "" if ratio is None else f"{short(ratio)} ({short(figures[f'{name}.us'])})"
-
-
 def transfer_table(figures: Figures) -> list[str]:
-    columns = ("64B", "4KiB", "64KiB", "1MiB", "16MiB", "64MiB", "batch128x4KiB", "batch128x64KiB")
-    paths = [(path, pattern) for path in LIMITS for pattern in PATTERNS]
-    stems = [(f"transfer.{path}", f".{pattern}", f"vs_{LIMITS[path]}") for path, pattern in paths]
+    columns = ("64B", "4KiB", "64KiB", "1MiB", "8MiB", "16MiB", "64MiB", "batch128x4KiB", "batch128x64KiB")
+    stems = [(f"transfer.{path}", f".{pattern}", f"vs_{limit}") for path, limit in LIMITS for pattern in PATTERNS]
     stems += [(f"python.{path}", "", "vs_reference") for path in ("shm", "tcp")]
     rows = []
     for stem, pattern, versus in stems:
@@ -224,6 +128,20 @@ def transfer_table(figures: Figures) -> list[str]:
             names = [f"{stem}.{op}.{column}{suffix}" for column, suffix in zip(columns, suffixes)]
             rows.append((f"{stem}.{op}{pattern} {versus}", [cell(figures, name, versus) for name in names]))
     return table(columns, rows)
+
+
+def other_tables(figures: Figures) -> list[str]:
+    """Four threads beside one, and what isn't a rate."""
+    columns = ("64KiB.threads4", "1MiB.threads4")
+    stems = [f"transfer.{path}.{op}" for path in dict(LIMITS) for op in ("write", "read")]
+    threads = [(stem, [cell(figures, f"{stem}.{column}", "vs_one_thread") for column in columns]) for stem in stems]
+    threads = [(f"{stem} vs_one_thread", cells) for stem, cells in threads]
+    single = ("transfer.", "store.", "python.import", "python.bare", "wheel.", "so.")
+    named = [name for name in figures if not name.startswith(single)]
+    named = [
+        name for name in named if not name.startswith("python.") or "p50" in name or "over" in name or "cpu" in name
+    ]
+    return table(columns, threads) + table(("",), [(name, [short(figures[name])]) for name in named])
 
 
 def store_tables(figures: Figures) -> list[str]:
@@ -242,7 +160,12 @@ def store_tables(figures: Figures) -> list[str]:
 
 def markdown(figures: Figures) -> str:
     """The tables of docs/performance.md."""
-    return "\n".join(transfer_table(figures) + store_tables(figures)).lstrip()
+    return "\n".join(transfer_table(figures) + other_tables(figures) + store_tables(figures)).lstrip()
+
+
+def acceptable(name: str, value: float) -> bool:
+    """An idle process may take nothing, and a difference of two times be anything."""
+    return math.isfinite(value) and (value > 0 or ("over_memcpy" in name) or (value == 0 and "idle" in name))
 
 
 def main() -> None:
@@ -260,7 +183,7 @@ def main() -> None:
         begun = time.monotonic()
         figures |= GROUPS[group](options.quick)
         note(f"{group}: {time.monotonic() - begun:.0f} s")
-    if bad := [name for name, value in figures.items() if not (math.isfinite(value) and value > 0)]:
+    if bad := [name for name, value in figures.items() if not acceptable(name, value)]:
         raise SystemExit(f"bench: not positive numbers: {', '.join(bad)}")
     print(markdown(figures)) if options.markdown else show(figures)
     options.output.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")

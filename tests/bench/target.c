@@ -23,7 +23,7 @@ struct announcement {
     uint64_t address;
     int memory_fd; /* its own number of it */
     uint16_t raw_port;
-    char engine[MC_ADDRESS_MAX];
+    char engine[MC_ADDRESS_MAX], busy_engine[MC_ADDRESS_MAX];
 };
 
 /* The library keeps the descriptor of its memory to itself; it is the only memfd of that size. */
@@ -46,23 +46,31 @@ static int find_memory(void) {
     return found;
 }
 
-static _Noreturn void serve(int control) {
-    struct announcement announcement = {0};
+static void start_engine(uint32_t busy_poll_us, void *memory, void *ordinary, char address[MC_ADDRESS_MAX]) {
+    struct mc_engine_options options = {.struct_size = sizeof(options), .busy_poll_us = busy_poll_us};
+    const uint32_t access = MC_REMOTE_READ | MC_REMOTE_WRITE;
     mc_engine *engine;
+
+    CHECK(mc_engine_open(&options, &engine, NULL));
+    CHECK(mc_engine_register(engine, memory, SPAN, NULL, access, NULL));
+    CHECK(mc_engine_register(engine, ordinary, SPAN, NULL, access, NULL));
+    CHECK_SYSTEM(mc_engine_address(engine, address, MC_ADDRESS_MAX) > 0);
+}
+
+static _Noreturn void serve(int control, void *ordinary) {
+    struct announcement announcement = {0};
     uint64_t memory;
     void *address;
     char byte;
-    int listener = raw_listen(&announcement.raw_port);
 
-    CHECK(mc_engine_open(NULL, &engine, NULL));
     CHECK(mc_memory_alloc(SPAN, NULL, &memory, &address, NULL));
-    CHECK(mc_engine_register(engine, address, SPAN, NULL, MC_REMOTE_READ | MC_REMOTE_WRITE, NULL));
-    CHECK_SYSTEM(mc_engine_address(engine, announcement.engine, sizeof(announcement.engine)) > 0);
+    start_engine(0, address, ordinary, announcement.engine);
+    start_engine(TARGET_BUSY_POLL_US, address, ordinary, announcement.busy_engine);
     announcement.address = (uint64_t)(uintptr_t)address;
     announcement.memory_fd = find_memory();
+    announcement.raw_port = raw_serve(address);
     CHECK_SYSTEM(announcement.memory_fd >= 0);
     CHECK_SYSTEM(send(control, &announcement, sizeof(announcement), MSG_NOSIGNAL) == sizeof(announcement));
-    raw_serve(listener, 1 + LANES_MAX, address);
     (void)!read(control, &byte, 1);
     _exit(0);
 }
@@ -89,11 +97,13 @@ void target_start(struct target *ret_target) {
     int pair[2];
 
     CHECK_SYSTEM(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    target.ordinary = mmap(NULL, SPAN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    CHECK_SYSTEM((void *)target.ordinary != MAP_FAILED);
     target.process = fork();
     CHECK_SYSTEM(target.process >= 0);
     if (target.process == 0) {
         close(pair[0]);
-        serve(pair[1]);
+        serve(pair[1], target.ordinary);
     }
     close(pair[1]);
     target.control = pair[0];
@@ -102,6 +112,7 @@ void target_start(struct target *ret_target) {
     target.address = announcement.address;
     target.raw_port = announcement.raw_port;
     memcpy(target.engine, announcement.engine, sizeof(target.engine));
+    memcpy(target.busy_engine, announcement.busy_engine, sizeof(target.busy_engine));
     *ret_target = target;
 }
 
@@ -109,4 +120,5 @@ void target_stop(struct target *target) {
     close(target->control);
     CHECK_SYSTEM(waitpid(target->process, NULL, 0) == target->process);
     munmap(target->memory, SPAN);
+    munmap(target->ordinary, SPAN);
 }

@@ -9,12 +9,16 @@
 
 struct target {
     pid_t process;
-    int control;                 /* its end ends the process */
-    unsigned char *memory;       /* the target's memory, mapped here too */
-    uint64_t address;            /* the same, in the target */
-    uint16_t raw_port;           /* takes 1 + LANES_MAX connections */
-    char engine[MC_ADDRESS_MAX]; /* "host:port" */
+    int control;             /* its end ends the process */
+    unsigned char *memory;   /* the target's memory, mapped here too */
+    uint64_t address;        /* the same, in the target */
+    unsigned char *ordinary; /* as much memory that isn't the library's: shared by the fork, at the same address */
+    uint16_t raw_port;
+    char engine[MC_ADDRESS_MAX];      /* "host:port" */
+    char busy_engine[MC_ADDRESS_MAX]; /* of another with the same memory, that polls busily */
 };
+
+#define TARGET_BUSY_POLL_US 200
 
 /* Forks; call it before anything of the library is used. */
 void target_start(struct target *ret_target);

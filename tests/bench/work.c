@@ -29,12 +29,17 @@ double work_seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+static void run(const struct subject *subject, const struct work *work) {
+    for (uint64_t i = 0; i < work->calls; i++)
+        subject->call(subject, work, i);
+}
+
 static void *run_worker(void *argument) {
     struct worker *worker = argument;
 
     pthread_barrier_wait(worker->start);
     worker->begun = work_seconds();
-    worker->subject->run(worker->subject, &worker->work);
+    run(worker->subject, &worker->work);
     worker->ended = work_seconds();
     return NULL;
 }
@@ -73,8 +78,28 @@ double work_time(const struct subject *subject, const struct work *work) {
     if (work->threads > 1)
         return time_threads(subject, work);
     begun = work_seconds();
-    subject->run(subject, work);
+    run(subject, work);
     return work_seconds() - begun;
+}
+
+void work_time_each(const struct subject *subject, const struct work *work, double *ret_each) {
+    if (subject->prepare != NULL)
+        subject->prepare(subject, work);
+    for (uint64_t i = 0; i < work->calls; i++) {
+        double begun = work_seconds();
+
+        subject->call(subject, work, i);
+        ret_each[i] = work_seconds() - begun;
+    }
+}
+
+void work_size_name(uint64_t size, char name[32]) {
+    if (size >= 1u << 20)
+        snprintf(name, 32, "%lluMiB", (unsigned long long)(size >> 20));
+    else if (size >= 1u << 10)
+        snprintf(name, 32, "%lluKiB", (unsigned long long)(size >> 10));
+    else
+        snprintf(name, 32, "%lluB", (unsigned long long)size);
 }
 
 static int by_value(const void *a, const void *b) {

@@ -48,7 +48,8 @@ static inline uint64_t work_offset(const struct work *work, uint64_t call) {
 
 /* Something that does the work: memcpy, sockets or the engine. */
 struct subject {
-    void (*run)(const struct subject *subject, const struct work *work);
+    /* Call number `index` of the work. */
+    void (*call)(const struct subject *subject, const struct work *work, uint64_t index);
     /* Once before a round, outside the measured time; may be NULL. */
     void (*prepare)(const struct subject *subject, const struct work *work);
     void *context;
@@ -61,6 +62,12 @@ double work_seconds(void);
 
 /* Seconds that the subject takes for the work, in as many threads as it says. */
 double work_time(const struct subject *subject, const struct work *work);
+
+/* Does the work in this thread, and stores the seconds of each call; what the clock takes is in them. */
+void work_time_each(const struct subject *subject, const struct work *work, double *ret_each);
+
+/* Of `size` bytes: "64B", "4KiB", "1MiB". */
+void work_size_name(uint64_t size, char name[32]);
 
 /* Of `count` values, which are sorted by it. */
 double work_median(double *values, size_t count);
