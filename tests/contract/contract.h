@@ -136,6 +136,7 @@ extern const struct contract_part contract_closing;
 extern const struct contract_part contract_handles;
 extern const struct contract_part contract_arguments;
 extern const struct contract_part contract_forks;
+extern const struct contract_part contract_random_ends;
 extern const struct contract_part contract_stalls; /* on the path tcp only */
 extern const struct contract_part contract_damage; /* the same */
 
