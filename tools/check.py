@@ -267,6 +267,7 @@ SUITES: dict[str, Callable[[], Result]] = {
     "address": lambda: native("address", "gcc", *sanitizer("address,undefined")),
     "thread": lambda: native("thread", "clang", *sanitizer("thread")),
     "abi": lambda: pytest("abi", "tests/abi", "tests/layering"),
+    "compat": lambda: pytest("compat", "tests/compat"),
     "python": lambda: pytest("python", "python/tests"),
     "integration": lambda: pytest("integration", "tests/integration"),
     "fault": fault,

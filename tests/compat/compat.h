@@ -30,6 +30,9 @@ int pair_open(void **state);
 int pair_close(void **state);
 #define PAIR_TEST(test) cmocka_unit_test_setup_teardown(test, pair_open, pair_close)
 
+/* Writes over memory whose bytes a peer has sent before; the thread sanitizer doesn't know that it has. */
+void write_over(volatile uint8_t *memory, size_t size, uint8_t step, uint8_t first);
+
 transfer_engine_t engine_new(const char *name);
 void engine_address(transfer_engine_t engine, char text[ADDRESS_TEXT]);
 

@@ -5,6 +5,12 @@
 
 #define PATIENCE 30 /* seconds for what should take milliseconds */
 
+__attribute__((no_sanitize("thread"), noinline)) void write_over(volatile uint8_t *memory, size_t size, uint8_t step,
+                                                                 uint8_t first) {
+    for (size_t i = 0; i < size; i++)
+        memory[i] = (uint8_t)(i * step + first);
+}
+
 transfer_engine_t engine_new(const char *name) {
     transfer_engine_t engine = createTransferEngine("P2PHANDSHAKE", name, "", 0, 1);
 

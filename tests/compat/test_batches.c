@@ -10,9 +10,8 @@ static void bytes_are_moved_both_ways_exactly(void **state) {
             uint8_t *to = opcode == OPCODE_READ ? pair->near : pair->far;
             uint8_t *from = opcode == OPCODE_READ ? pair->far : pair->near;
 
-            for (size_t j = 0; j < MIB; j++)
-                from[j] = (uint8_t)(j * 7 + i + (size_t)opcode * 3);
-            memset(to, 0xee, MIB);
+            write_over(from, MIB, 7, (uint8_t)(i + (size_t)opcode * 3));
+            write_over(to, MIB, 0, 0xee);
             assert_int_equal(moved(pair, request_at(pair, opcode, 0, sizes[i])), STATUS_COMPLETED);
             assert_memory_equal(to, from, sizes[i]);
             for (size_t j = sizes[i]; j < MIB && j < sizes[i] + 64; j++)
