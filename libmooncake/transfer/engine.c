@@ -148,7 +148,7 @@ static int32_t restrict_transports(struct engine *engine, const char *protocol, 
 static int32_t read_settings(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
     bool force_tcp = config_text(SETTING_FORCE_TCP, NULL) != NULL;
     const char *protocol = force_tcp ? "tcp" : config_text(SETTING_PROTOCOL, options->protocol);
-    uint64_t lanes, slice, checksum, timeout_ms, seconds;
+    uint64_t lanes, slice, checksum, timeout_ms, seconds, busy_us;
     int32_t status = MC_OK;
 
     if (options->connect_timeout_ns > 0)
@@ -163,8 +163,11 @@ static int32_t read_settings(struct engine *engine, const struct mc_engine_optio
         status = config_u64(SETTING_TCP_SLICE, 0, &slice, error);
     if (status == MC_OK)
         status = config_u64(SETTING_CHECKSUM, (options->flags & MC_ENGINE_CHECKSUM) != 0, &checksum, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_BUSY_POLL, options->busy_poll_us, &busy_us, error);
     if (status != MC_OK)
         return status;
+    engine->busy_poll = busy_us * (CLOCK_MILLISECOND / 1000);
     engine->connect_timeout = timeout_ms > 0 ? timeout_ms * CLOCK_MILLISECOND : options->connect_timeout_ns;
     engine->transfer_timeout = seconds * CLOCK_SECOND;
     engine->lanes = (uint32_t)lanes;
@@ -350,6 +353,8 @@ int32_t engine_open(const struct mc_engine_options *options, struct engine **ret
         status = loop_start(&engine->loop);
         if (status != MC_OK)
             status_set(error, status, errno, "the engine's thread can't be started: %m");
+        else
+            loop_set_busy_poll(engine->loop, engine->busy_poll);
     }
     if (status == MC_OK)
         status = open_server(engine, options, error);

@@ -49,6 +49,7 @@ struct engine {
     struct engine_transport transports[ENGINE_TRANSPORTS]; /* cheapest first */
     uint64_t connect_timeout;
     uint64_t transfer_timeout;
+    uint64_t busy_poll; /* ns */
     uint32_t lanes;
     char address[ADDRESS_TEXT_MAX];
 };
