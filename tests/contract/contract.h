@@ -47,13 +47,13 @@
 struct pair {
     mc_engine *here;
     mc_engine *there;
-    uint64_t peer; /* `there`, as a peer of `here` */
-    uint64_t near_id, far_id;
-    uint8_t *near; /* of `here` */
-    uint8_t *far;  /* of `there` */
+    uint64_t peer;            /* `there`, as a peer of `here` */
+    uint64_t near_id, far_id; /* of mc_memory_alloc's memory, which on process_vm is some other */
+    uint8_t *near;            /* of `here` */
+    uint8_t *far;             /* of `there` */
 };
 
-extern const char *contract_path; /* "self", "shm" or "tcp" */
+extern const char *contract_path; /* "self", "shm", "process_vm" (which is shm with ordinary memory) or "tcp" */
 
 bool contract_is(const char *path);
 

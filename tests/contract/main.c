@@ -22,8 +22,9 @@ int main(int argc, char **argv) {
     static struct CMUnitTest tests[256];
     size_t count = 0;
 
-    if (argc < 2 || (strcmp(argv[1], "self") != 0 && strcmp(argv[1], "shm") != 0 && strcmp(argv[1], "tcp") != 0)) {
-        fprintf(stderr, "usage: %s self|shm|tcp [test pattern]\n", argv[0]);
+    if (argc < 2 || (strcmp(argv[1], "self") != 0 && strcmp(argv[1], "shm") != 0 &&
+                     strcmp(argv[1], "process_vm") != 0 && strcmp(argv[1], "tcp") != 0)) {
+        fprintf(stderr, "usage: %s self|shm|process_vm|tcp [test pattern]\n", argv[0]);
         return 2;
     }
     contract_path = argv[1];

@@ -176,7 +176,7 @@ static void an_engine_restricted_to_shm_says_what_it_can_not_reach(void **state)
     }
     peer = contract_peer(restricted, pair->there);
     OK(mc_engine_register(restricted, pair->near, SPAN, NULL, RIGHTS, contract_error()));
-    OK(mc_engine_register(pair->there, private, 4096, NULL, RIGHTS, contract_error()));
+    OK(mc_engine_register(pair->there, private, 4096, NULL, MC_REMOTE_READ, contract_error()));
     OK(mc_peer_write(peer, pair->near, (uint64_t)(uintptr_t)pair->far, 4096, 0, contract_error()));
     error = contract_error();
     IS(MC_ERR_NOT_SUPPORTED, mc_peer_write(peer, pair->near, (uint64_t)(uintptr_t) private, 4096, 0, error));

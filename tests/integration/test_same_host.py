@@ -26,7 +26,9 @@ from peer import Peer, unpack_message
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 1 << 20
 HELLO, WELCOME, MAP, MAPPED = 1, 2, 3, 4
-SLOTS = 4096
+SLOTS = 131072
+LOG = 4096
+FIRST = 64 + 4 * LOG  # where the slots begin
 PACKET = struct.Struct("<Ii16sQII")
 SEALS = 1 | 2 | 4  # SEAL, SHRINK, GROW
 NOBODY = 65534
@@ -65,20 +67,31 @@ class Guest:
         assert struct.unpack("3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1] == os.geteuid()
         (kind, code, answer, _, _), (regions, counters) = self.ask(PACKET.pack(HELLO, 0, self.token, 0, 0, 0))
         assert (kind, code, answer) == (WELCOME, 0, self.answer)
-        self.page = mapped(regions, 64 + 64 * SLOTS, writable=False)
+        self.page = mapped(regions, FIRST + 64 * SLOTS, writable=False)
         self.counters = mapped(counters, 4 * SLOTS, writable=True)
-        assert self.page[:8] == b"\0mcshmp1"
+        assert self.page[:8] == b"\0mcshmp2"
         assert self.counters[:] == bytes(len(self.counters))
 
     def changes(self) -> int:
         return struct.unpack_from("<Q", self.page, 8)[0]
 
+    def used(self) -> int:
+        return struct.unpack_from("<I", self.page, 16)[0]
+
+    def changed(self, number: int) -> int:
+        """The slot of the change with that number."""
+        return struct.unpack_from("<I", self.page, 64 + 4 * (number % LOG))[0]
+
     def slot(self, index: int) -> tuple[int, int, int, int, int, int]:
         """key, address, length, offset, size, rights."""
-        return struct.unpack_from("<6Q", self.page, 64 + 64 * index)
+        key, address, length, _, offset, size, rights = struct.unpack_from("<7Q", self.page, FIRST + 64 * index)
+        return key, address, length, offset, size, rights
+
+    def memory(self, index: int) -> int:
+        return struct.unpack_from("<Q", self.page, FIRST + 64 * index + 24)[0]
 
     def find(self, address: int) -> tuple[int, tuple[int, int, int, int, int, int]]:
-        for index in range(SLOTS):
+        for index in range(self.used()):
             slot = self.slot(index)
             if slot[0] % 4 == 1 and slot[1] <= address < slot[1] + slot[2]:
                 return index, slot
@@ -144,6 +157,21 @@ def test_a_guest_reads_and_writes_what_the_host_has_registered(target: Actor, gu
     assert target.peek(base, 5) == b"hello"
     target.poke(base + 5, b" guest")
     assert memory[offset : offset + 11] == b"hello guest"
+
+
+def test_the_ring_names_the_slots_that_have_changed_and_memories_have_numbers(target: Actor, guest: Guest) -> None:
+    seen = guest.changes()
+    bases = [target.alloc(SIZE), target.alloc(SIZE)]
+    places = [guest.find(base)[0] for base in bases]
+    assert [guest.changed(seen), guest.changed(seen + 1)] == places
+    numbers = [guest.memory(place) for place in places]
+    assert 0 not in numbers and numbers[0] != numbers[1]
+    target.ask("unregister", 0, bases[0])
+    assert guest.changes() == seen + 3 and guest.changed(seen + 2) == places[0]
+    target.ask("register", 0, bases[0], SIZE // 2, 3)
+    target.ask("register", 0, bases[0] + SIZE // 2, SIZE // 2, 3)
+    first, second = (guest.memory(guest.find(address)[0]) for address in (bases[0], bases[0] + SIZE // 2))
+    assert first == second and first not in numbers  # one memory, and not the number that it had before
 
 
 def test_memory_that_guests_may_only_read_comes_read_only(target: Actor, guest: Guest) -> None:
@@ -335,8 +363,9 @@ def test_the_page_says_what_page_h_says() -> None:
     source = (ROOT / "libmooncake/transports/shm/page.h").read_text()
     host = (ROOT / "libmooncake/transports/shm/host.c").read_text()
     invitations = (ROOT / "libmooncake/transports/shm/invitations.h").read_text()
-    guest = (ROOT / "libmooncake/transports/shm/guest.c").read_text()
-    assert "SHM_SLOTS 4096u" in source and "64 + 64 · 4096 bytes" in section and "4 · 4096 bytes" in section
+    guest = (ROOT / "libmooncake/transports/shm/reach.c").read_text()
+    assert "SHM_SLOTS 131072u" in source and "SHM_LOG 4096u" in source
+    assert "64 + 4 · 4096 + 64 · 131072 bytes" in section and "4 · 131072 bytes" in section
     magic = int(re.search(r"SHM_MAGIC (0x[0-9a-f]+)", source)[1], 16).to_bytes(8, "little")
     assert f"`{magic.hex(' ')}`" in section
     states = re.search(r"SHM_FREE = (\d), SHM_OPEN = (\d), SHM_CLOSING = (\d), SHM_STATES = (\d)", source)

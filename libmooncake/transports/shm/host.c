@@ -1,7 +1,6 @@
-/* transports/shm/host.c - the side whose memory is mapped.
+/* transports/shm/host.c - the side whose memory is reached.
  *
- * Owns: the region page, the listener, one counter page per guest. `lock` guards the slots' bookkeeping and the list of
- * guests; invitations and sockets are used on the loop's thread only. A guest's socket is closed by the kernel after its
+ * Owns: the region page, the listener, one counter page per guest. `lock` guards the slots and the list of guests; invitations and sockets are used on the loop's thread only. A guest's socket is closed by the kernel after its
  * last thread has ended, so the end of the stream proves that its copies have ended too.
  *
  * Invariant: nothing that a guest sends makes the loop wait. Closing a descriptor may (a socket that lingers), so none
@@ -19,14 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/checked.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "os/fork.h"
 #include "os/memfd.h"
 #include "os/socket.h"
 #include "transports/shm/invitations.h"
-#include "transports/shm/page.h"
+#include "transports/shm/slots.h"
 #include "wire/message.h"
 
 #define GUESTS_MAX 1024u
@@ -52,12 +50,7 @@ struct shm_host {
     const struct transport_host *host;
     struct service invite;
     pthread_mutex_t lock;
-    struct shm_page *page;
-    int page_fd;
-    int page_fd_read_only;
-    struct region *regions[SHM_SLOTS]; /* published, by slot */
-    uint32_t next_slot;                /* where the search for a free one begins */
-    uint32_t slots_used;               /* none was, from here on */
+    struct shm_slots *slots;
     struct loop_watch listener;
     struct loop_timer pause; /* of the listener, while descriptors are short */
     char name[NAME_MAX_LENGTH];
@@ -68,49 +61,12 @@ struct shm_host {
 
 /* ---- Regions ---- */
 
-/* A free slot, or SHM_SLOTS. With the lock held. */
-static uint32_t find_free_slot(struct shm_host *shm) {
-    for (uint32_t i = 0; i < SHM_SLOTS; i++) {
-        uint32_t slot = (shm->next_slot + i) % SHM_SLOTS;
-
-        if (shm->regions[slot] == NULL) {
-            shm->next_slot = (slot + 1) % SHM_SLOTS;
-            return slot;
-        }
-    }
-    return SHM_SLOTS;
-}
-
-static void set_state(struct shm_slot *slot, enum shm_state state) {
-    uint64_t key = atomic_load(&slot->key);
-
-    atomic_store(&slot->key, key - key % SHM_STATES + (uint64_t)state);
-}
-
 void shm_host_publish(struct shm_host *shm, struct region *region) {
-    uint32_t index = SHM_SLOTS;
-
     region->page_slot = SHM_SLOTS;
-    if (region->memory_fd < 0 || region->access == 0)
+    if (region->access == 0)
         return;
     pthread_mutex_lock(&shm->lock);
-    index = find_free_slot(shm);
-    if (index < SHM_SLOTS) {
-        struct shm_slot *slot = &shm->page->slots[index];
-
-        shm->regions[index] = region;
-        region->page_slot = index;
-        if (shm->slots_used <= index)
-            shm->slots_used = index + 1;
-        slot->base = region->base;
-        slot->length = region->length;
-        slot->memory_offset = region->memory_offset;
-        slot->memory_size = region->memory_size;
-        slot->access = region->access;
-        atomic_fetch_add(&slot->key, SHM_STATES); /* a new generation, still FREE */
-        set_state(slot, SHM_OPEN);
-        atomic_fetch_add(&shm->page->changes, 1);
-    }
+    shm_slots_open(shm->slots, region);
     pthread_mutex_unlock(&shm->lock);
 }
 
@@ -138,45 +94,40 @@ static bool in_use(struct shm_host *shm, uint32_t slot) {
 }
 
 bool shm_host_in_flight(struct shm_host *shm, const void *guard) {
-    bool found = false;
+    uint32_t slot;
+    bool found;
 
     atomic_thread_fence(memory_order_seq_cst);
     pthread_mutex_lock(&shm->lock);
-    for (uint32_t i = 0; i < shm->slots_used && !found; i++) {
-        const struct region *region = shm->regions[i];
-
-        found = region != NULL &&
-                checked_within((uint64_t)(uintptr_t)guard, sizeof(uint64_t), region->base, region->length) &&
-                is_copied(shm, i);
-    }
+    slot = shm_slots_find(shm->slots, (uint64_t)(uintptr_t)guard);
+    found = slot < SHM_SLOTS && is_copied(shm, slot);
     pthread_mutex_unlock(&shm->lock);
     return found;
 }
 
 int32_t shm_host_withdraw(struct shm_host *shm, struct region *region, uint64_t deadline) {
     static const struct timespec pause = {.tv_nsec = 50000};
-    uint32_t index = region->page_slot;
-    struct shm_slot *slot;
+    uint32_t slot = region->page_slot;
+    int32_t status = MC_OK;
 
-    if (index >= SHM_SLOTS)
+    if (slot >= SHM_SLOTS)
         return MC_OK;
-    slot = &shm->page->slots[index];
-    set_state(slot, SHM_CLOSING);
-    while (in_use(shm, index)) {
-        if (clock_now() >= deadline) {
-            set_state(slot, SHM_OPEN);
-            atomic_fetch_add(&shm->page->changes, 1); /* for whoever looked meanwhile and found it closed */
-            return MC_ERR_BUSY;
-        }
-        nanosleep(&pause, NULL);
+    shm_slots_set_state(shm->slots, slot, SHM_CLOSING);
+    while (status == MC_OK && in_use(shm, slot)) {
+        if (clock_now() >= deadline)
+            status = MC_ERR_BUSY;
+        else
+            nanosleep(&pause, NULL);
     }
     pthread_mutex_lock(&shm->lock);
-    set_state(slot, SHM_FREE);
-    shm->regions[index] = NULL;
-    region->page_slot = SHM_SLOTS;
-    atomic_fetch_add(&shm->page->changes, 1);
+    if (status == MC_OK) {
+        shm_slots_close(shm->slots, region);
+    } else {
+        shm_slots_set_state(shm->slots, slot, SHM_OPEN);
+        shm_slots_note(shm->slots, slot);
+    }
     pthread_mutex_unlock(&shm->lock);
-    return MC_OK;
+    return status;
 }
 
 /* ---- Guests: on the loop's thread ---- */
@@ -239,13 +190,13 @@ static void guest_end(struct guest *guest) {
 static bool welcome(struct guest *guest, const struct shm_packet *hello) {
     struct shm_host *shm = guest->host;
     struct shm_packet reply = {.kind = SHM_WELCOME};
-    int fds[2] = {shm->page_fd_read_only, -1};
+    int fds[2] = {shm_slots_fd(shm->slots), -1};
     void *counters;
     bool sent;
 
     if (!shm_invitations_redeem(&shm->invitations, hello->token, clock_now(), guest->client, reply.token))
         return false;
-    if (memfd_make("mooncake-copies", memfd_round(sizeof(struct shm_counters)), &fds[1], &counters) == 0 &&
+    if (memfd_reserve("mooncake-copies", memfd_round(sizeof(struct shm_counters)), &fds[1], &counters) == 0 &&
         clients_join(server_clients(shm->host->server), guest->client) != MC_OK) {
         fork_close(fds[1]);
         memfd_unmap(counters, memfd_round(sizeof(struct shm_counters)));
@@ -276,9 +227,9 @@ static bool give_memory(struct guest *guest, const struct shm_packet *ask) {
         return false;
     /* The lock keeps the region, and with it the descriptor. */
     pthread_mutex_lock(&shm->lock);
-    region = shm->regions[ask->slot];
-    if (region != NULL && atomic_load(&shm->page->slots[ask->slot].key) == ask->key) {
-        if ((region->access & MC_REMOTE_WRITE) != 0)
+    region = shm_slots_region(shm->slots, ask->slot, ask->key);
+    if (region != NULL) {
+        if (region->memory_fd < 0 || (region->access & MC_REMOTE_WRITE) != 0)
             fd = region->memory_fd;
         else
             fd = read_only = memfd_read_only(region->memory_fd);
@@ -423,26 +374,17 @@ static int32_t listen_for_guests(struct shm_host *shm, char reason[TRANSPORT_REA
 
 int32_t shm_host_open(const struct transport_host *host, struct shm_host **ret_shm, char reason[TRANSPORT_REASON_MAX]) {
     struct shm_host *shm = calloc(1, sizeof(*shm));
-    void *page;
     int32_t status = MC_OK;
 
     if (shm == NULL)
         return MC_ERR_NO_MEMORY;
     shm->host = host;
-    shm->page_fd = shm->page_fd_read_only = shm->listener.fd = -1;
+    shm->listener.fd = -1;
     pthread_mutex_init(&shm->lock, NULL);
     list_init(&shm->guests);
     loop_timer_init(&shm->pause, accept_again);
-    if (memfd_make("mooncake-regions", memfd_round(sizeof(struct shm_page)), &shm->page_fd, &page) != 0) {
-        snprintf(reason, TRANSPORT_REASON_MAX, "no memory that can be shared: %s", strerror(errno));
-        status = MC_ERR_NOT_SUPPORTED;
-    } else {
-        shm->page = page;
-        shm->page->magic = SHM_MAGIC;
-        shm->page_fd_read_only = memfd_read_only(shm->page_fd);
-    }
-    if (status == MC_OK && shm->page_fd_read_only < 0) {
-        snprintf(reason, TRANSPORT_REASON_MAX, "no read-only descriptor (is /proc there?): %s", strerror(errno));
+    if (shm_slots_new(&shm->slots) != 0) {
+        snprintf(reason, TRANSPORT_REASON_MAX, "no memory that can be shared (is /proc there?): %s", strerror(errno));
         status = MC_ERR_NOT_SUPPORTED;
     }
     if (status == MC_OK)
@@ -474,10 +416,7 @@ void shm_host_stop(struct shm_host *shm) {
 }
 
 void shm_host_close(struct shm_host *shm) {
-    if (shm->page != NULL)
-        memfd_unmap(shm->page, memfd_round(sizeof(*shm->page)));
-    fork_close(shm->page_fd);
-    fork_close(shm->page_fd_read_only);
+    shm_slots_free(shm->slots);
     socket_close(shm->listener.fd);
     pthread_mutex_destroy(&shm->lock);
     free(shm);

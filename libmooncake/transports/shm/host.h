@@ -1,4 +1,4 @@
-/* transports/shm/host.h - the side whose memory is mapped: region page, invitations, guests. */
+/* transports/shm/host.h - the side whose memory is reached: region page, invitations, guests. */
 #ifndef MC_TRANSPORTS_SHM_HOST_H
 #define MC_TRANSPORTS_SHM_HOST_H
 

@@ -1,4 +1,4 @@
-/* transports/shm/shm.c - memory of another process on this host, mapped: a copy in the calling thread.
+/* transports/shm/shm.c - memory of another process on this host, mapped or by process_vm: a copy in the calling thread.
  *
  * An instance is a host for the engine's own memory; a link is a guest of a peer's.
  */
@@ -96,6 +96,15 @@ static int32_t shm_step(struct transport_link *link, struct slice *slice) {
     return shm_guest_step(guest_of(link), slice);
 }
 
+static void shm_step_group(struct transport_link *link, struct slice *const *slices, size_t count,
+                           int32_t *ret_statuses) {
+    shm_guest_step_group(guest_of(link), slices, count, ret_statuses);
+}
+
+static void shm_explain(struct transport_link *link, struct writer *writer) {
+    shm_guest_explain(guest_of(link), writer);
+}
+
 /* What it takes: memory that can be sealed, and /proc for read-only descriptors. */
 static const char *shm_unavailable(void) {
     const char *reason = NULL;
@@ -126,7 +135,9 @@ const struct transport_ops transport_shm = {
     .connect = shm_connect,
     .disconnect = shm_disconnect,
     .trouble = shm_trouble,
+    .explain = shm_explain,
     .reach = shm_reach,
     .map = shm_map,
     .step = shm_step,
+    .step_group = shm_step_group,
 };

@@ -175,7 +175,7 @@ static void only_ranges_within_one_published_region_are_reached(void **state) {
     struct region next = region_of(world, 4096 + LENGTH, 100, ALL);
     struct region own = region_of(world, 0, 4096, ALL);
 
-    own.memory_fd = -1; /* memory that came from elsewhere */
+    own.access = 0; /* nobody else's */
     shm_host_publish(world->shm, &next);
     shm_host_publish(world->shm, &own);
     assert_true(reached(world, MC_READ, 4096, LENGTH));
@@ -236,11 +236,11 @@ static void regions_beyond_the_pages_slots_are_left_to_others(void **state) {
 
     assert_non_null(regions);
     for (uint32_t i = 0; i < SHM_SLOTS; i++) { /* with the world's own one more than there are slots */
-        regions[i] = region_of(world, 4096 + LENGTH + i * 8, 8, ALL);
+        regions[i] = region_of(world, 4096 + LENGTH + i * 2, 2, ALL);
         shm_host_publish(world->shm, &regions[i]);
     }
-    assert_true(reached(world, MC_READ, 4096 + LENGTH + (SHM_SLOTS - 2) * 8, 8));
-    assert_false(reached(world, MC_READ, 4096 + LENGTH + (SHM_SLOTS - 1) * 8, 8));
+    assert_true(reached(world, MC_READ, 4096 + LENGTH + (SHM_SLOTS - 2) * 2, 2));
+    assert_false(reached(world, MC_READ, 4096 + LENGTH + (SHM_SLOTS - 1) * 2, 2));
     for (uint32_t i = 0; i < SHM_SLOTS; i++)
         assert_int_equal(shm_host_withdraw(world->shm, &regions[i], 0), MC_OK);
     free(regions);

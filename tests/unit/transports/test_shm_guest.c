@@ -139,11 +139,15 @@ static void make_memory(struct stage *stage) {
     for (uint32_t i = 0; i < REGIONS; i++) {
         stage->page->slots[i].base = BASE + i * SIZE;
         stage->page->slots[i].length = SIZE;
+        stage->page->slots[i].memory = 1 + i; /* as if of two memories, so that each is asked for */
         stage->page->slots[i].memory_offset = i * SIZE;
         stage->page->slots[i].memory_size = REGIONS * SIZE;
         stage->page->slots[i].access = MC_REMOTE_READ | MC_REMOTE_WRITE;
         stage->page->slots[i].key = SHM_STATES + SHM_OPEN;
+        stage->page->log[i] = i;
     }
+    stage->page->slots_used = REGIONS;
+    stage->page->changes = REGIONS;
 }
 
 /* A listener whose queue is full. */
