@@ -13,10 +13,11 @@ from ._batch import Batch, Completion, Queue, RequestStatus, Statuses
 from ._compat import TransferEngine
 from ._compat_values import TransferNotify, TransferOpcode
 from ._engine import Access, Engine, Notification, Region
-from ._later import CoroRPCInterface, ReceivedData, ReceivedTensor, RpcInterface, SharedSegment
 from ._memory import Memory, alloc
 from ._peer import Peer
 from ._requests import READ, WRITE, Request
+from ._rpc import CoroRPCInterface, ReceivedData, ReceivedTensor, RpcInterface
+from ._shared_segment import SharedSegment
 
 __all__ = [
     "READ",

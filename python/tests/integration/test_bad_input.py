@@ -12,14 +12,9 @@ from mooncake import errors
 from mooncake.engine import (
     READ,
     WRITE,
-    CoroRPCInterface,
     Engine,
     Queue,
-    ReceivedData,
-    ReceivedTensor,
     Request,
-    RpcInterface,
-    SharedSegment,
     TransferEngine,
     TransferNotify,
     TransferOpcode,
@@ -199,13 +194,6 @@ def test_bytes_are_copied_in_and_out_within_bounds(old: TransferEngine) -> None:
 
 
 def test_what_is_not_built_says_so(old: TransferEngine) -> None:
-    assert CoroRPCInterface is RpcInterface
-    for kind in (RpcInterface, ReceivedData, ReceivedTensor, SharedSegment):
-        with pytest.raises(NotImplementedError, match="not available"):
-            kind()
-    assert SharedSegment.supported() is False
-    with pytest.raises(NotImplementedError, match="not available"):
-        SharedSegment.create("name", 1, 1, 0)
     with pytest.raises(NotImplementedError):
         old.get_local_topology()
     assert old.warmup_efa_segment("any") == 0
