@@ -16,8 +16,11 @@ from ._engine import Access, Engine, Notification, Region
 from ._memory import Memory, alloc
 from ._peer import Peer
 from ._requests import READ, WRITE, Request
-from ._rpc import CoroRPCInterface, ReceivedData, ReceivedTensor, RpcInterface
-from ._shared_segment import SharedSegment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._rpc import CoroRPCInterface, ReceivedData, ReceivedTensor, RpcInterface
+    from ._shared_segment import SharedSegment
 
 __all__ = [
     "READ",
@@ -66,3 +69,22 @@ SUPPORT_HIP = False
 SUPPORT_INTRA_NVLINK = False
 SUPPORT_MNNVL = False
 SUPPORT_MUSA = False
+
+_LATER = {
+    "CoroRPCInterface": "_rpc",
+    "ReceivedData": "_rpc",
+    "ReceivedTensor": "_rpc",
+    "RpcInterface": "_rpc",
+    "SharedSegment": "_shared_segment",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What few programs need is imported when it is asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
