@@ -27,6 +27,11 @@
 #define SO_PASSRIGHTS 83
 #endif
 
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+#define RESEND_MS 1000 /* the least that the kernel takes */
+
 static int make(int family, int type) {
     int fd;
 
@@ -95,6 +100,9 @@ static void tune(int fd, const struct sockaddr_storage *peer) {
     static const char *const unpaced[] = {"cubic", "reno"};
 
     (void)set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    /* Without it (before Linux 6.15) a network that was silent for long is tried again after as long once more, however
+     * early it is back. */
+    (void)set_option(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, RESEND_MS);
     for (size_t i = 0; i < sizeof(unpaced) / sizeof(unpaced[0]) && stays_on_host(fd, peer); i++)
         if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, unpaced[i], (socklen_t)strlen(unpaced[i])) == 0)
             break;

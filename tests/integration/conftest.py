@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Callable
 
 import pytest
 from actor import Actor
+from network import Network
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -85,3 +87,18 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    if shutil.which("ip") is None:
+        pytest.skip("no network namespaces: the program ip is not there")
+    network = Network()
+    try:
+        try:
+            network.add()
+        except RuntimeError as error:
+            pytest.skip(f"no network namespaces: {error}")
+        yield network
+    finally:
+        network.close()

@@ -1,75 +1,16 @@
-"""Network namespaces of their own: the same address twice on one host, hosts without IPv4, links that lose everything.
-
-Only root can make them; elsewhere these tests are skipped, with the reason.
-"""
+"""Network namespaces of their own: the same address twice on one host, no IPv4, links that lose everything."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import time
-from collections.abc import Iterator
 from typing import Callable
 
 import actor as status
 import pytest
 from actor import Actor, ActorError
+from network import Network, ip, within
 
 SIZE = 3 << 20
-
-
-class Network:
-    """Namespaces, and what is in them; all go with close()."""
-
-    def __init__(self) -> None:
-        self._names: list[str] = []
-
-    def add(self) -> str:
-        """A namespace with a loopback that is up."""
-        name = f"mooncake-{os.getpid()}-{len(self._names)}"
-        ip("netns", "add", name)
-        self._names.append(name)
-        ip("-n", name, "link", "set", "lo", "up")
-        return name
-
-    def link(self, one: str, interface: str, other: str, far: str = "up0") -> None:
-        """A cable between two namespaces."""
-        ip("link", "add", interface, "netns", one, "type", "veth", "peer", "name", far, "netns", other)
-        for name, end in ((one, interface), (other, far)):
-            ip("-n", name, "link", "set", end, "up")
-
-    def address(self, name: str, interface: str, address: str) -> None:
-        ip("-n", name, "address", "add", address, "dev", interface, *(["nodad"] if ":" in address else []))
-
-    def close(self) -> None:
-        for name in self._names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
-
-
-def ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
-
-
-def within(name: str) -> tuple[str, ...]:
-    return ("ip", "netns", "exec", name)
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    if shutil.which("ip") is None:
-        pytest.skip("no network namespaces: the program ip is not there")
-    network = Network()
-    try:
-        try:
-            network.add()
-        except RuntimeError as error:
-            pytest.skip(f"no network namespaces: {error}")
-        yield network
-    finally:
-        network.close()
 
 
 def exchange(client: Actor, target: Actor, peer: int, local: int, remote: int, seed: int) -> None:
