@@ -2,11 +2,11 @@
  *
  * Owns a pidfd. Any thread, once it is open.
  *
- * These calls name the other process by its number, which another process may have later. So that a copy counts, the
- * pidfd and the UNIX socket must say after it that the peer is still there: then the number was the peer's all the
- * while, and the memory that of the program that made the socket. Before a write they are asked too, so that no
- * stranger's memory is written, unless that was done less than a millisecond ago: the kernel gives numbers in turn, and
- * comes round to the same one only after all others.
+ * These calls name the other process by its number, which another process may have later; but not soon: the kernel gives
+ * numbers in turn, and comes round to the same one only after all others. So the number was the peer's all the while if
+ * pidfd and UNIX socket show that the peer is there, at the end of the call or a tenth of a millisecond before at most.
+ * That is asked before a write, too, so that no stranger's memory is written. (Asking costs a tenth of what the call for
+ * a small copy does, so it isn't done each time.)
  */
 #include "transports/shm/direct.h"
 
@@ -23,7 +23,7 @@
 #include "base/text.h"
 #include "os/fork.h"
 
-#define LOOK_LASTS CLOCK_MILLISECOND
+#define LOOK_LASTS (CLOCK_MILLISECOND / 10)
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -66,7 +66,7 @@ int32_t shm_direct_move(struct shm_direct *direct, bool write, const struct iove
                       : process_vm_readv(direct->pid, local, local_count, remote, remote_count, 0);
     while (moved < 0 && errno == EINTR);
     code = errno;
-    if (!is_there(direct))
+    if ((moved <= 0 || !was_there_just_now(direct)) && !is_there(direct))
         return MC_ERR_CONNECTION_LOST;
     if (moved > 0) {
         *ret_moved = (uint64_t)moved;
