@@ -1,6 +1,6 @@
 /* allocator/host_memory.h - host memory that other processes of this host can map: mc_memory_alloc.
  *
- * A process-wide list, so that a registry can tell whether a range lies in such memory.
+ * A process-wide table, so that a registry can tell whether a range lies in such memory, in O(log n).
  *
  * Threads: any.
  */
@@ -11,10 +11,17 @@
 
 #include <mooncake/error.h>
 
+#include "os/memfd.h"
+
 struct host_memory;
 
 /* Allocates, and publishes an id (base/object.h). */
 int32_t host_memory_alloc(uint64_t size, uint64_t *ret_id, void **ret_address, struct mc_error *error);
+
+/* The same of other pages. Also MC_ERR_INVALID_ARGUMENT: no such node; MC_ERR_NOT_SUPPORTED: no huge pages, or none may
+ * be bound to a node. MC_ERR_NO_MEMORY says what is missing. */
+int32_t host_memory_alloc_of(const struct memfd_kind *kind, uint64_t size, uint64_t *ret_id, void **ret_address,
+                             struct mc_error *error);
 
 /* The same without pages: they come when they are first touched, or by host_memory_fault_in. */
 int32_t host_memory_reserve(uint64_t size, uint64_t *ret_id, void **ret_address, struct mc_error *error);

@@ -96,6 +96,7 @@ int32_t mc_engine_incarnation(mc_engine *handle, uint8_t ret_incarnation[16]) {
 int32_t mc_memory_alloc(uint64_t size, const struct mc_memory_options *options, uint64_t *ret_memory,
                         void **ret_address, struct mc_error *error) {
     struct mc_memory_options taken;
+    struct memfd_kind kind;
     int32_t status;
 
     if (ret_memory == NULL || ret_address == NULL)
@@ -103,9 +104,15 @@ int32_t mc_memory_alloc(uint64_t size, const struct mc_memory_options *options, 
     status = options_take(&taken, sizeof(taken), sizeof(taken), options, error);
     if (status != MC_OK)
         return status;
-    if (taken.flags != 0 || taken.reserved != 0)
-        return status_set(error, MC_ERR_NOT_SUPPORTED, 0, "unknown flags 0x%x", taken.flags);
-    return host_memory_alloc(size, ret_memory, ret_address, error);
+    if ((taken.flags & ~(MC_MEMORY_HUGE | MC_MEMORY_NUMA)) != 0)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken.flags);
+    if (taken.reserved != 0 || (taken.numa_node != 0 && (taken.flags & MC_MEMORY_NUMA) == 0))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0,
+                          "a NUMA node without MC_MEMORY_NUMA, or a reserved field that is not 0");
+    kind.huge = (taken.flags & MC_MEMORY_HUGE) != 0;
+    kind.bound = (taken.flags & MC_MEMORY_NUMA) != 0;
+    kind.node = taken.numa_node;
+    return host_memory_alloc_of(&kind, size, ret_memory, ret_address, error);
 }
 
 int32_t mc_memory_free(uint64_t memory) {

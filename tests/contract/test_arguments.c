@@ -173,6 +173,26 @@ static void batches_are_checked(void **state) {
     OK(mc_batch_free(batch));
 }
 
+static void options_of_memory_are_checked(void **state) {
+    static const struct mc_memory_options wrong[] = {
+        {sizeof(wrong[0]), 4, 0, 0},
+        {sizeof(wrong[0]), UINT32_MAX, 0, 0},
+        {sizeof(wrong[0]), 0, 0, 1},
+        {sizeof(wrong[0]), 0, 1, 0}, /* a node, but it isn't asked for */
+        {sizeof(wrong[0]), MC_MEMORY_HUGE, 1, 0},
+        {sizeof(wrong[0]) - 4, 0, 0, 0},
+        {0, 0, 0, 0},
+    };
+    uint64_t memory = 42;
+    void *address = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        REFUSES(MC_ERR_INVALID_ARGUMENT, mc_memory_alloc(4096, &wrong[i], &memory, &address, error));
+    assert_int_equal(memory, 42);
+    assert_null(address);
+}
+
 static void other_arguments_are_checked(void **state) {
     const struct pair *pair = *state;
     struct mc_completion completion;
@@ -263,9 +283,13 @@ static void an_error_struct_is_filled_as_far_as_it_goes(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CONTRACT_TEST(engine_options_are_checked),    CONTRACT_TEST(addresses_are_checked),
-    CONTRACT_TEST(batches_are_checked),           CONTRACT_TEST(other_arguments_are_checked),
-    CONTRACT_TEST(texts_never_exceed_their_room), CONTRACT_TEST(an_error_struct_is_filled_as_far_as_it_goes),
+    CONTRACT_TEST(engine_options_are_checked),
+    CONTRACT_TEST(addresses_are_checked),
+    CONTRACT_TEST(batches_are_checked),
+    CONTRACT_TEST(options_of_memory_are_checked),
+    CONTRACT_TEST(other_arguments_are_checked),
+    CONTRACT_TEST(texts_never_exceed_their_room),
+    CONTRACT_TEST(an_error_struct_is_filled_as_far_as_it_goes),
 };
 
 CONTRACT_PART(contract_arguments, tests);

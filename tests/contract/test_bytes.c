@@ -2,6 +2,7 @@
 #include "contract.h"
 
 #include <semaphore.h>
+#include <stdio.h>
 
 #define MARGIN ((size_t)4096)
 
@@ -63,6 +64,50 @@ static void every_size_is_exact_between_malloced_memory(void **state) {
     free(ends.near);
     free(ends.far);
     free(ends.before);
+}
+
+/* Memory of these pages on both sides; false where there are too few. */
+static bool moves_as_any_other(const struct pair *pair, uint32_t flags) {
+    struct mc_memory_options options = {.struct_size = sizeof(options), .flags = flags};
+    uint64_t ids[2];
+    void *memory[2];
+    struct ends ends;
+    int32_t status = mc_memory_alloc(3 * MIB, &options, &ids[0], &memory[0], contract_error());
+
+    if (status == MC_OK) {
+        status = mc_memory_alloc(3 * MIB, &options, &ids[1], &memory[1], contract_error());
+        if (status != MC_OK)
+            OK(mc_memory_free(ids[0]));
+    }
+    if (status == MC_ERR_NO_MEMORY || status == MC_ERR_NOT_SUPPORTED) {
+        printf("# flags %u: %s\n", flags, mc_status_text(status));
+        return false;
+    }
+    OK(status);
+    ends = (struct ends){memory[0], memory[1], malloc(SPAN)};
+    assert_non_null(ends.before);
+    OK(mc_engine_register(pair->here, memory[0], 3 * MIB, NULL, RIGHTS, contract_error()));
+    OK(mc_engine_register(pair->there, memory[1], 3 * MIB, NULL, RIGHTS, contract_error()));
+    for (uint32_t opcode = MC_READ; opcode <= MC_WRITE; opcode++) {
+        transfer_exactly(pair, &ends, opcode, 2 * MIB + 1, MARGIN, MARGIN + 3);
+        transfer_exactly(pair, &ends, opcode, 100, 2 * MIB - 50, MARGIN);
+    }
+    OK(mc_engine_unregister(pair->here, memory[0], contract_error()));
+    OK(mc_engine_unregister(pair->there, memory[1], contract_error()));
+    for (size_t i = 0; i < 2; i++)
+        OK(mc_memory_free(ids[i]));
+    free(ends.before);
+    return true;
+}
+
+static void memory_of_a_node_is_moved_as_any_other(void **state) {
+    if (!moves_as_any_other(*state, MC_MEMORY_NUMA))
+        skip();
+}
+
+static void memory_of_huge_pages_is_moved_as_any_other(void **state) {
+    if (!moves_as_any_other(*state, MC_MEMORY_HUGE))
+        skip();
 }
 
 static void a_transfer_of_no_bytes_completes_wherever_it_points(void **state) {
@@ -162,6 +207,8 @@ static void eight_threads_that_block_on_one_peer_move_exact_bytes(void **state) 
 static const struct CMUnitTest tests[] = {
     CONTRACT_TEST(every_size_is_exact_between_memory_of_mc_memory_alloc),
     CONTRACT_TEST(every_size_is_exact_between_malloced_memory),
+    CONTRACT_TEST(memory_of_a_node_is_moved_as_any_other),
+    CONTRACT_TEST(memory_of_huge_pages_is_moved_as_any_other),
     CONTRACT_TEST(a_transfer_of_no_bytes_completes_wherever_it_points),
     CONTRACT_TEST(a_write_is_reported_complete_only_when_the_target_has_it),
     CONTRACT_TEST(eight_threads_that_block_on_one_peer_move_exact_bytes),
