@@ -21,7 +21,9 @@ class Memory:
     """`size` bytes of zeroed, page-aligned host memory that other processes of this host can map.
 
     address: where it begins; size: in bytes; view: a writable memoryview of all of it.
-    errors.InvalidArgument for size 0, errors.NoMemory when there isn't so much.
+    huge: of huge pages; numa_node: on that node of the machine.
+    errors.InvalidArgument for size 0 or a node that isn't there, errors.NoMemory when there isn't so much (also of huge
+    pages, or on the node), errors.NotSupported where the system has no such pages.
     """
 
     __slots__ = ("__weakref__", "_id", "_pointer", "_view", "address", "size")
@@ -29,12 +31,21 @@ class Memory:
     address: int
     size: int
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, huge: bool = False, numa_node: Optional[int] = None) -> None:
         self._pointer: Any = None
         self._view: Any = None
         ids, addresses, error = ffi.new("uint64_t *"), ffi.new("void **"), new_error()
+        options = ffi.new("struct mc_memory_options *")
+        options.struct_size = ffi.sizeof("struct mc_memory_options")
+        options.flags = lib.MC_MEMORY_HUGE if huge else 0
+        if numa_node is not None:
+            options.flags |= lib.MC_MEMORY_NUMA
+            try:
+                options.numa_node = numa_node
+            except OverflowError:
+                raise ValueError(f"a NUMA node is a number from 0 on, not {numa_node}") from None
         try:
-            check(lib.mc_memory_alloc(size, ffi.NULL, ids, addresses, error), error)
+            check(lib.mc_memory_alloc(size, options, ids, addresses, error), error)
         except OverflowError:
             raise ValueError(f"a size is a number of bytes below 2**64, not {size}") from None
         self._id: int = ids[0]
@@ -90,9 +101,9 @@ class _Free:
         lib.mc_memory_free(self._id)
 
 
-def alloc(size: int) -> Memory:
-    """Memory(size): `size` bytes, a number above 0, that processes of this host can map."""
-    return Memory(size)
+def alloc(size: int, huge: bool = False, numa_node: Optional[int] = None) -> Memory:
+    """Memory(…): `size` bytes, a number above 0, that processes of this host can map."""
+    return Memory(size, huge, numa_node)
 
 
 Span = Union[int, Memory, Buffer]
