@@ -63,7 +63,7 @@ def words(values: Column) -> array[int]:
     if kind not in (list, tuple, range):
         try:
             return _words_of(memoryview(values))
-        except TypeError:  # no buffer of numbers: an iterable, or array() says what is wrong
+        except (TypeError, NotImplementedError):  # no buffer of numbers: an iterable, or array() says what is wrong
             pass
     try:
         return array("Q", values)

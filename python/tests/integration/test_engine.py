@@ -6,6 +6,7 @@ import random
 import select
 import threading
 import time
+from array import array
 from typing import Any
 
 import pytest
@@ -76,6 +77,24 @@ def test_columns_are_a_batch(there: Any, peer: Peer, memory: Memory) -> None:
     with peer.submit(READ, local, remote[::-1], [size] * count) as batch:
         assert batch.wait()
     assert memory.view[:size] == DATA[(count - 1) * size : count * size]
+
+
+def test_statuses_come_as_columns(engine: Engine, there: Any, peer: Peer, memory: Memory, path: str) -> None:
+    remote = [there.base, there.base + 100, there.base + there.size]
+    columns = array("Q", [memory.address] * 3), remote, array("q", [5, 0, 7])
+    if path == "shm":  # where the third has no path at all, and nothing is begun
+        remote[2] = there.base
+    statuses = peer.transfer(WRITE, *columns)
+    assert statuses.bytes[:2].tolist() == [5, 0]
+    assert statuses.codes[:2].tolist() == [0, 0]
+    assert statuses.ok == (path == "shm")
+    assert (statuses.codes[2] == errors.NotRegistered.code) == (path != "shm")
+    assert [column.typecode for column in statuses] == ["i", "Q", "I", "I"]
+    assert not any(statuses.indeterminate) or path == "tcp"
+    with peer.submit(WRITE, *columns) as batch:
+        batch.poll(10)
+        rows = batch.status()
+    assert [(row.code, row.bytes) for row in rows[:2]] == list(zip(statuses.codes, statuses.bytes))[:2]
 
 
 def test_done_batches_appear_in_a_queue(engine: Engine, there: Any, peer: Peer, memory: Memory) -> None:
@@ -237,6 +256,24 @@ def test_memory_is_zeroed_and_refuses_to_go_while_it_is_in_use(engine: Engine) -
     memory.free()
     with pytest.raises(ValueError, match="freed"):
         _ = memory.view
+
+
+def test_memory_may_be_of_huge_pages_and_on_a_node() -> None:
+    with alloc(10_000, numa_node=0) as memory:
+        memory.view[:3] = b"abc"
+        with open("/proc/self/numa_maps") as maps:
+            assert any(row.startswith(f"{memory.address:x} ") and "bind:0" in row.split()[1] for row in maps)
+    with pytest.raises(errors.InvalidArgument):
+        alloc(4096, numa_node=1000)
+    for wrong in (-1, 2**32):
+        with pytest.raises(ValueError, match="node"):
+            alloc(4096, numa_node=wrong)
+    try:
+        with alloc(1, huge=True) as memory:
+            assert memory.address % (2 << 20) == 0
+            memory.view[0] = 1
+    except (errors.NoMemory, errors.NotSupported) as error:
+        print("this machine has reserved no huge pages:", error)
 
 
 def test_a_view_keeps_the_pages_of_forgotten_memory() -> None:

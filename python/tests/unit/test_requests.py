@@ -50,6 +50,39 @@ def test_a_column_is_made_of_whole_numbers_only() -> None:
         pack_one(1, 0, -5, 0, 0)
 
 
+def test_a_column_may_be_an_array_of_numbers() -> None:
+    for column in (array("Q", [1, 2]), array("q", [1, 2]), array("i", [1, 2]), memoryview(array("L", [1, 2, 3]))[:2]):
+        assert words(column) == array("Q", [1, 2])
+    assert words(memoryview(array("Q", range(6)))[::2]) == array("Q", [0, 2, 4])
+    assert words(iter([1, 2])) == words({1: 0, 2: 0}) == array("Q", [1, 2])
+    assert words(array("Q")) == words(array("q")) == array("Q")
+    with pytest.raises(ValueError, match="from 0 to"):
+        words(array("q", [1, -1]))
+    with pytest.raises(TypeError):
+        words(array("d", [1.0]))
+    with pytest.raises(ValueError, match="one dimension"):
+        words(memoryview(bytearray(32)).cast("B").cast("Q", (2, 2)))
+
+
+def test_numpy_columns_are_taken() -> None:
+    numpy = pytest.importorskip("numpy")
+    for kind in ("uint64", "int64", "int32", "uint8"):
+        assert words(numpy.arange(5, dtype=kind)) == array("Q", range(5))
+        assert words(numpy.arange(10, dtype=kind)[::2]) == array("Q", range(0, 10, 2))
+    for wrong in (numpy.zeros(3), numpy.array(["a"])):
+        with pytest.raises(TypeError):
+            words(wrong)
+    with pytest.raises(ValueError, match="from 0 to"):
+        words(numpy.array([-1]))
+
+
+def test_flags_are_in_their_place() -> None:
+    one, column = words([1]), words([3])
+    expected = as_struct(peer=6, opcode=1, flags=lib.MC_REQUEST_CHECKSUM, local=ffi.cast("void *", 1), length=3)
+    assert pack_columns(6, 1, one, words([0]), column, lib.MC_REQUEST_CHECKSUM).tobytes() == expected
+    assert pack_one(6, 1, 1, 0, 3, None, lib.MC_REQUEST_CHECKSUM) == expected
+
+
 def test_a_span_is_an_address_a_buffer_or_memory() -> None:
     assert span_of(4096, 10)[:2] == (4096, 10)
     with pytest.raises(TypeError, match="needs a length"):
