@@ -258,24 +258,6 @@ def test_memory_is_zeroed_and_refuses_to_go_while_it_is_in_use(engine: Engine) -
         _ = memory.view
 
 
-def test_memory_may_be_of_huge_pages_and_on_a_node() -> None:
-    with alloc(10_000, numa_node=0) as memory:
-        memory.view[:3] = b"abc"
-        with open("/proc/self/numa_maps") as maps:
-            assert any(row.startswith(f"{memory.address:x} ") and "bind:0" in row.split()[1] for row in maps)
-    with pytest.raises(errors.InvalidArgument):
-        alloc(4096, numa_node=1000)
-    for wrong in (-1, 2**32):
-        with pytest.raises(ValueError, match="node"):
-            alloc(4096, numa_node=wrong)
-    try:
-        with alloc(1, huge=True) as memory:
-            assert memory.address % (2 << 20) == 0
-            memory.view[0] = 1
-    except (errors.NoMemory, errors.NotSupported) as error:
-        print("this machine has reserved no huge pages:", error)
-
-
 def test_a_view_keeps_the_pages_of_forgotten_memory() -> None:
     view = alloc(1 << 20).view
     view[-1] = 7
