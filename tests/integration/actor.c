@@ -30,8 +30,8 @@ struct storm {
     uint64_t peer, local, remote, length, timeout;
     uint32_t opcode;
     atomic_bool stop;
-    uint64_t count; /* transfers that completed; from here on, read after joining */
-    uint64_t ended; /* when, by the monotonic clock */
+    _Atomic uint64_t count; /* transfers that completed */
+    uint64_t ended;         /* when, by the monotonic clock; from here on, read after joining */
     int32_t status;
     struct mc_error error;
 };
@@ -181,7 +181,7 @@ static int32_t do_peer_close(char **argument) {
 }
 
 static int32_t do_explain(char **argument) {
-    char json[4096];
+    static char json[1 << 16];
     int64_t length = mc_peer_explain(number(argument[0]), json, sizeof(json));
 
     if (length < 0)
@@ -366,6 +366,12 @@ static int32_t do_storm(char **argument) {
     return MC_OK;
 }
 
+/* count NUMBER -> transfers that have completed so far */
+static int32_t do_count(char **argument) {
+    printf("ok %" PRIu64, storms[number(argument[0]) % STORMS].count);
+    return MC_OK;
+}
+
 /* ended NUMBER: waits until a storm has failed -> count, when in nanoseconds, status, words */
 static int32_t do_ended(char **argument) {
     struct storm *storm = &storms[number(argument[0]) % STORMS];
@@ -411,22 +417,39 @@ static const struct command {
     int32_t (*run)(char **argument);
     int prints; /* on success, its own line */
 } commands[] = {
-    {"open", 6, do_open, 1},         {"close", 1, do_close, 0},
-    {"alloc", 1, do_alloc, 1},       {"free", 1, do_free, 0},
-    {"map", 2, do_map, 1},           {"unmap", 2, do_unmap, 0},
-    {"register", 4, do_register, 0}, {"unregister", 2, do_unregister, 0},
-    {"peer", 2, do_peer, 1},         {"peer_close", 1, do_peer_close, 0},
-    {"explain", 1, do_explain, 1},   {"probe", 2, do_probe, 0},
-    {"read", 5, do_read, 0},         {"write", 5, do_write, 0},
-    {"guarded", 8, do_guarded, 0},   {"submit", 7, do_submit, 1},
-    {"wait", 2, do_wait, 0},         {"status", 1, do_status, 1},
-    {"cancel", 1, do_cancel, 0},     {"batch_free", 1, do_batch_free, 0},
-    {"notify", 4, do_notify, 0},     {"receive", 2, do_receive, 1},
-    {"fill", 3, do_fill, 0},         {"check", 3, do_check, 1},
-    {"peek", 2, do_peek, 1},         {"poke", 2, do_poke, 0},
-    {"storm", 6, do_storm, 1},       {"ended", 1, do_ended, 1},
-    {"calm", 1, do_calm, 1},         {"user", 1, do_user, 0},
-    {"exit", 1, do_exit, 0},         {"capabilities", 0, do_capabilities, 1},
+    {"open", 6, do_open, 1},
+    {"close", 1, do_close, 0},
+    {"alloc", 1, do_alloc, 1},
+    {"free", 1, do_free, 0},
+    {"map", 2, do_map, 1},
+    {"unmap", 2, do_unmap, 0},
+    {"register", 4, do_register, 0},
+    {"unregister", 2, do_unregister, 0},
+    {"peer", 2, do_peer, 1},
+    {"peer_close", 1, do_peer_close, 0},
+    {"explain", 1, do_explain, 1},
+    {"probe", 2, do_probe, 0},
+    {"read", 5, do_read, 0},
+    {"write", 5, do_write, 0},
+    {"guarded", 8, do_guarded, 0},
+    {"submit", 7, do_submit, 1},
+    {"wait", 2, do_wait, 0},
+    {"status", 1, do_status, 1},
+    {"cancel", 1, do_cancel, 0},
+    {"batch_free", 1, do_batch_free, 0},
+    {"notify", 4, do_notify, 0},
+    {"receive", 2, do_receive, 1},
+    {"fill", 3, do_fill, 0},
+    {"check", 3, do_check, 1},
+    {"peek", 2, do_peek, 1},
+    {"poke", 2, do_poke, 0},
+    {"storm", 6, do_storm, 1},
+    {"ended", 1, do_ended, 1},
+    {"calm", 1, do_calm, 1},
+    {"count", 1, do_count, 1},
+    {"user", 1, do_user, 0},
+    {"exit", 1, do_exit, 0},
+    {"capabilities", 0, do_capabilities, 1},
     {"open", 8, do_open, 1},
 };
 

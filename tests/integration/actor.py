@@ -121,8 +121,15 @@ class Actor:
         return int(self.ask("peer", engine, address)[0])
 
     def explain(self, peer: int) -> dict[str, Any]:
-        paths = json.loads(" ".join(self.ask("explain", peer)))
-        return {path["transport"]: path for path in paths}
+        return {path["transport"]: path for path in self._explained(peer)["transports"]}
+
+    def regions(self, peer: int) -> list[dict[str, Any]]:
+        """The regions of a peer that are known here, with their paths."""
+        return self._explained(peer)["regions"]
+
+    def _explained(self, peer: int) -> dict[str, Any]:
+        told = json.loads(" ".join(self.ask("explain", peer)))
+        return told if isinstance(told, dict) else {"transports": told, "regions": []}
 
     def path(self, peer: int) -> str:
         """The cheapest path to a peer."""

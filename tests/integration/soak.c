@@ -1,7 +1,8 @@
 /* soak.c - threads that transfer, cancel and give up at random, while their own memory and their peer come and go.
  *
- *     soak SECONDS SEED PROTOCOL|-      soak target SEED PROTOCOL|-
+ *     soak SECONDS SEED PROTOCOL|- alloc|map      soak target SEED PROTOCOL|- alloc|map
  *
+ * Memory is mc_memory_alloc's, which a process of the same host may map, or the process's own, which it may not.
  * The second form is the peer: a process that offers one part of memory to each thread, takes parts away and gives them
  * back at random, and is killed and started anew by the first. Every request must reach one terminal state and keep it;
  * a batch's completion must come once; a buffer must be quiet afterwards; what was written and read back must be equal.
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -24,8 +26,9 @@
 
 #include <mooncake/mooncake.h>
 
-#define THREADS 4
-#define PART ((uint64_t)8 << 20)
+#define THREADS 16
+#define PART ((uint64_t)16 << 20)
+#define LENGTH_MAX ((uint64_t)8 << 20)
 #define BATCH_MAX 8
 #define SECOND 1000000000ull
 
@@ -59,11 +62,11 @@ static uint64_t draw(uint64_t *state) {
 
 /* Small ones as often as large ones, and the borders of pages and slices among them. */
 static uint64_t draw_length(uint64_t *state) {
-    uint64_t length = ((uint64_t)1 << draw(state) % 23) + draw(state) % 3 - 1;
+    uint64_t length = ((uint64_t)1 << draw(state) % 24) + draw(state) % 3 - 1;
 
     if (draw(state) % 4 == 0)
         length += draw(state) % (length + 1);
-    return length < 1 ? 1 : length > PART ? PART : length;
+    return length < 1 ? 1 : length > LENGTH_MAX ? LENGTH_MAX : length;
 }
 
 static mc_engine *open_engine(const char *protocol) {
@@ -82,11 +85,16 @@ static mc_engine *open_engine(const char *protocol) {
     return engine;
 }
 
-static uint8_t *allocate(uint64_t size) {
+static uint8_t *allocate(uint64_t size, const char *kind) {
     uint64_t memory;
     void *address;
 
-    MUST(mc_memory_alloc(size, NULL, &memory, &address, NULL) == MC_OK);
+    if (strcmp(kind, "map") == 0) {
+        address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        MUST(address != MAP_FAILED);
+    } else {
+        MUST(mc_memory_alloc(size, NULL, &memory, &address, NULL) == MC_OK);
+    }
     return address;
 }
 
@@ -102,9 +110,9 @@ static void toggle(mc_engine *engine, uint8_t *part, uint64_t nanoseconds) {
 
 /* ---- The peer ---- */
 
-static int run_target(uint64_t seed, const char *protocol) {
+static int run_target(uint64_t seed, const char *protocol, const char *kind) {
     mc_engine *engine = open_engine(protocol);
-    uint8_t *memory = allocate(THREADS * PART);
+    uint8_t *memory = allocate(THREADS * PART, kind);
     struct pollfd end = {.fd = 0, .events = POLLIN};
     char address[MC_ADDRESS_MAX];
 
@@ -134,7 +142,7 @@ static uint8_t *local; /* THREADS parts */
 static atomic_bool stop;
 static _Atomic uint64_t requests, completed, failed, cancelled, timed_out, compared, kills;
 
-static void start_peer(const char *program, uint64_t seed, const char *protocol) {
+static void start_peer(const char *program, uint64_t seed, const char *protocol, const char *kind) {
     struct mc_error error = MC_ERROR_INIT;
     int in[2], out[2];
     char number[32], line[400], address[MC_ADDRESS_MAX];
@@ -149,7 +157,7 @@ static void start_peer(const char *program, uint64_t seed, const char *protocol)
         dup2(out[1], 1);
         close(in[1]);
         close(out[0]);
-        execl(program, program, "target", number, protocol, (char *)NULL);
+        execl(program, program, "target", number, protocol, kind, (char *)NULL);
         _exit(127);
     }
     close(in[0]);
@@ -350,15 +358,15 @@ int main(int argc, char **argv) {
     struct thread threads[THREADS];
     uint64_t state, begun = now();
 
-    if (argc == 4 && strcmp(argv[1], "target") == 0)
-        return run_target(strtoull(argv[2], NULL, 0) * 2 + 1, argv[3]);
-    MUST(argc == 4);
+    if (argc == 5 && strcmp(argv[1], "target") == 0)
+        return run_target(strtoull(argv[2], NULL, 0) * 2 + 1, argv[3], argv[4]);
+    MUST(argc == 5);
     state = strtoull(argv[2], NULL, 0) * 0x9e3779b97f4a7c15u + 1;
     own = open_engine(argv[3]);
-    local = allocate(THREADS * PART);
+    local = allocate(THREADS * PART, argv[4]);
     for (int i = 0; i < THREADS; i++)
         MUST(mc_engine_register(own, local + (uint64_t)i * PART, PART, NULL, 3, NULL) == MC_OK);
-    start_peer(argv[0], draw(&state), argv[3]);
+    start_peer(argv[0], draw(&state), argv[3], argv[4]);
     for (int i = 0; i < THREADS; i++) {
         threads[i] = (struct thread){.number = i, .state = draw(&state) | 1};
         MUST(pthread_create(&threads[i].id, NULL, run_thread, &threads[i]) == 0);
@@ -366,14 +374,14 @@ int main(int argc, char **argv) {
     while (!enough(now() - begun, strtoull(argv[1], NULL, 0) * SECOND)) {
         pause_for(draw(&state) % (SECOND / 10));
         toggle(own, local + draw(&state) % THREADS * PART, draw(&state) % 2000000);
-        if (draw(&state) % 4 != 0)
+        if (draw(&state) % 2 != 0)
             continue;
         kills++;
         end_peer(SIGKILL);
         pause_for(draw(&state) % (SECOND / 50));
         pthread_rwlock_wrlock(&peer.lock);
         MUST(mc_peer_close(peer.id) == MC_OK);
-        start_peer(argv[0], draw(&state), argv[3]);
+        start_peer(argv[0], draw(&state), argv[3], argv[4]);
         pthread_rwlock_unlock(&peer.lock);
     }
     atomic_store(&stop, true);

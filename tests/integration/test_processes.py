@@ -1,4 +1,5 @@
-"""Processes that are killed, stopped, restarted or run as somebody else, over shared memory and over TCP."""
+"""Processes that are killed, stopped, restarted or run as somebody else, on each path: mapped memory, memory of the
+process's own by process_vm, TCP."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ SIZE = 8 << 20
 LOST = (status.CONNECTION_LOST, status.UNREACHABLE)
 
 
-@pytest.fixture(params=["shm", "tcp"])
+@pytest.fixture(params=["shm", "process_vm", "tcp"])
 def path(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -26,12 +27,28 @@ def options(path: str) -> dict[str, str]:
     return {"protocol": "tcp"} if path == "tcp" else {}
 
 
+def memory(actor: Actor, path: str, size: int) -> int:
+    """Registered memory which goes that path: what no other process can map isn't mapped."""
+    if path != "process_vm":
+        return actor.alloc(size)
+    address = int(actor.ask("map", 0, size)[0])
+    actor.ask("register", 0, address, size, status.BOTH_RIGHTS)
+    return address
+
+
+def prove(client: Actor, peer: int, path: str) -> None:
+    """Skips where the kernel has no process_vm for us."""
+    assert client.path(peer) == ("tcp" if path == "tcp" else "shm")
+    if path == "process_vm" and any(region["how"] != "process_vm" for region in client.regions(peer)):
+        pytest.skip(f"no process_vm here: {client.regions(peer)}")
+
+
 def pair(start: Callable[..., Actor], path: str, size: int = SIZE) -> tuple[Actor, Actor, int, int, int]:
     """A client and a target with memory, connected."""
     client, target = start(**options(path)), start(**options(path))
-    local, remote = client.alloc(size), target.alloc(size)
+    local, remote = client.alloc(size), memory(target, path, size)
     peer = client.peer(target.address)
-    assert client.path(peer) == path
+    prove(client, peer, path)
     return client, target, local, remote, peer
 
 
@@ -45,6 +62,9 @@ def refused(wanted: int, actor: Actor, *words: object) -> str:
 def storm(client: Actor, opcode: str, peer: int, local: int, remote: int, size: int = SIZE, timeout: int = 9000) -> str:
     """Begins to transfer again and again, and waits until that is under way."""
     number = client.ask("storm", opcode, peer, local, remote, size, timeout)[0]
+    begun = time.monotonic()
+    while client.ask("count", number) == ["0"]:
+        assert time.monotonic() - begun < 10
     time.sleep(random.Random(local).uniform(0.02, 0.05))  # a transfer is under way at most moments; which, is no matter
     return number
 
@@ -91,6 +111,26 @@ def test_a_stopped_peer_times_out_at_the_deadline_and_the_buffer_never_changes_a
     assert target.differing(remote, SIZE, 1) == 0
 
 
+# Fault 13.
+@pytest.mark.parametrize("path", ["shm", "process_vm"])
+def test_the_memory_of_a_stopped_peer_on_this_host_is_moved_all_the_same_and_calls_time_out(
+    start: Callable[..., Actor], path: str
+) -> None:
+    client, target, local, remote, peer = pair(start, path)
+    target.signal(signal.SIGSTOP)
+    for seed, opcode in enumerate(("write", "read")):
+        client.fill(local, SIZE, seed)
+        client.ask(opcode, peer, local, remote, SIZE, 9000)
+    begun = time.monotonic()
+    refused(status.TIMEOUT, client, "probe", peer, 300)
+    refused(status.TIMEOUT, client, "notify", peer, "00", "00", 300)
+    assert 0.6 <= time.monotonic() - begun < 1.6
+    target.signal(signal.SIGCONT)
+    assert client.differing(local, SIZE, 0) == 0
+    assert target.differing(remote, SIZE, 0) == 0
+    client.ask("probe", peer, 9000)
+
+
 def test_a_request_to_a_stopped_peer_is_indeterminate_only_if_it_is_a_write(start: Callable[..., Actor]) -> None:
     client, target, local, remote, peer = pair(start, "tcp")
     client.ask("read", peer, local, remote, SIZE, 9000)
@@ -113,10 +153,10 @@ def test_a_restarted_peer_is_stale_for_the_old_id_and_opened_anew_below_two_seco
     begun = time.monotonic()
     again = start(listen=target.address, **options(path))
     assert again.address == target.address
-    there = again.alloc(SIZE)
+    there = memory(again, path, SIZE)
     again.fill(there, SIZE, 3)
     fresh = client.peer(target.address)
-    assert client.path(fresh) == path
+    prove(client, fresh, path)
     client.ask("read", fresh, local, there, SIZE, 9000)
     assert time.monotonic() - begun < 2
     assert client.differing(local, SIZE, 3) == 0
@@ -129,7 +169,7 @@ def test_a_restarted_peer_is_stale_for_the_old_id_and_opened_anew_below_two_seco
         assert outcome in (*LOST, status.STALE_PEER)
     refused(status.STALE_PEER, client, "write", peer, local, there, 100, 1000)
     assert again.differing(there, SIZE, 3) == 0
-    late = again.alloc(4096)  # registered after the peer was opened
+    late = memory(again, path, 4096)  # registered after the peer was opened
     client.ask("write", fresh, local, late, 4096, 9000)
     assert again.differing(late, 4096, 3) == 0
 
