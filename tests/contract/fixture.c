@@ -85,6 +85,8 @@ static void prove_path(const struct pair *pair) {
     assert_non_null(strstr(text, words));
     assert_non_null(strstr(strstr(text, words), "\"usable\":true"));
     assert_true(strstr(strstr(text, words), "\"usable\":true") < strchr(strstr(text, words), '}'));
+    if (contract_is("process_vm") && strstr(text, "\"regions\"") != NULL)
+        assert_non_null(strstr(text, "\"how\":\"process_vm\""));
 }
 
 /* Memory of mc_memory_alloc; on the path process_vm memory that has nothing to do with it, and the id is another's. */
