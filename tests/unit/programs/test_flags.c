@@ -435,6 +435,9 @@ static const struct flag master_flags[] = {
 static const struct flag client_flags[] = {
 #include "programs/client_flags.def"
 };
+static const struct flag bench_flags[] = {
+#include "programs/bench_flags.def"
+};
 #undef FLAG
 
 static void assert_sound(const struct flag *flags, size_t count) {
@@ -457,6 +460,7 @@ static void the_programs_tables_are_sound(void **state) {
     (void)state;
     assert_sound(master_flags, COUNT(master_flags));
     assert_sound(client_flags, COUNT(client_flags));
+    assert_sound(bench_flags, COUNT(bench_flags));
 }
 
 int main(void) {
