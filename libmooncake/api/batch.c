@@ -6,6 +6,7 @@
 #include "api/handles.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "transfer/direct.h"
 
 #define REQUESTS_MAX (1u << 20)
 #define OPTIONS_1_0 sizeof(struct mc_batch_options) /* the size in 1.0 */
@@ -39,10 +40,21 @@ static int32_t submit(struct engine *engine, const struct mc_request *requests, 
     return MC_OK;
 }
 
+/* What the options say of the notification. */
+static int32_t take_notice(const struct mc_batch_options *options, struct notice *ret_notice, struct mc_error *error) {
+    *ret_notice = (struct notice){options->notify_name, options->notify_name_length, options->notify_message,
+                                  options->notify_message_length};
+    if ((options->flags & MC_BATCH_NOTIFY) == 0 && (ret_notice->name != NULL || ret_notice->message != NULL ||
+                                                    ret_notice->name_length > 0 || ret_notice->message_length > 0))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a notification is given without MC_BATCH_NOTIFY");
+    return notice_check(ret_notice, error);
+}
+
 int32_t mc_batch_submit(mc_engine *handle, const struct mc_request *requests, size_t count, size_t stride,
                         const struct mc_batch_options *options, uint64_t *ret_batch, struct mc_error *error) {
     struct mc_batch_options taken;
     struct batch_options inner = {0};
+    struct notice notice;
     struct engine *engine;
     int32_t status = check_requests(requests, count, stride, error);
 
@@ -52,14 +64,18 @@ int32_t mc_batch_submit(mc_engine *handle, const struct mc_request *requests, si
         status = options_take(&taken, sizeof(taken), OPTIONS_1_0, options, error);
     if (status != MC_OK)
         return status;
-    if ((taken.flags & ~MC_BATCH_DRIVEN) != 0)
+    if ((taken.flags & ~(MC_BATCH_DRIVEN | MC_BATCH_NOTIFY)) != 0)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken.flags);
+    status = take_notice(&taken, &notice, error);
+    if (status != MC_OK)
+        return status;
     status = engine_call_begin(handle, &engine, error);
     if (status != MC_OK)
         return status;
     inner.timeout = taken.timeout_ns > 0 ? taken.timeout_ns : engine->transfer_timeout;
     inner.user_data = taken.user_data;
     inner.attended = (taken.flags & MC_BATCH_DRIVEN) != 0;
+    inner.notify = (taken.flags & MC_BATCH_NOTIFY) != 0 ? &notice : NULL;
     if (taken.queue != NULL) {
         status = queue_call_begin(taken.queue, &inner.queue);
         if (status != MC_OK)
@@ -172,8 +188,36 @@ static int32_t transfer(struct engine *engine, const struct mc_request *requests
     return status;
 }
 
+/* One request, of the peer. Within an engine call. */
+static int32_t transfer_to(struct peer *peer, const struct mc_request *request, uint64_t timeout_ns,
+                           struct mc_error *error) {
+    uint64_t timeout = timeout_ns > 0 ? timeout_ns : peer->engine->transfer_timeout;
+    int32_t status;
+
+    if (direct_run(peer, request, timeout, &status, error))
+        return status;
+    return transfer(peer->engine, request, 1, sizeof(*request), timeout, error);
+}
+
+/* One request of a peer that must be the engine's. Within an engine call. */
+static int32_t transfer_single(struct engine *engine, const struct mc_request *request, uint64_t timeout_ns,
+                               struct mc_error *error) {
+    struct object *object;
+    int32_t status = object_acquire(request->peer, OBJECT_PEER, &object);
+
+    if (status != MC_OK)
+        return status_set(error, status, 0, "request 0: the peer was closed, or never opened");
+    if (peer_of(object)->engine == engine)
+        status = transfer_to(peer_of(object), request, timeout_ns, error);
+    else
+        status = status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "request 0: the peer is another engine's");
+    ref_drop(&object->ref);
+    return status;
+}
+
 int32_t mc_engine_transfer(mc_engine *handle, const struct mc_request *requests, size_t count, size_t stride,
                            uint64_t timeout_ns, struct mc_error *error) {
+    struct mc_request single;
     struct engine *engine;
     int32_t status = check_requests(requests, count, stride, error);
 
@@ -181,7 +225,12 @@ int32_t mc_engine_transfer(mc_engine *handle, const struct mc_request *requests,
         status = engine_call_begin(handle, &engine, error);
     if (status != MC_OK)
         return status;
-    status = transfer(engine, requests, count, stride, timeout_ns, error);
+    if (count == 1) {
+        single = *requests; /* the caller's array is read once */
+        status = transfer_single(engine, &single, timeout_ns, error);
+    } else {
+        status = transfer(engine, requests, count, stride, timeout_ns, error);
+    }
     engine_call_end(engine);
     return status;
 }
@@ -194,7 +243,7 @@ static int32_t transfer_one(uint64_t id, uint32_t opcode, void *local, uint64_t 
 
     if (status != MC_OK)
         return status;
-    status = transfer(peer->engine, &request, 1, sizeof(request), timeout_ns, error);
+    status = transfer_to(peer, &request, timeout_ns, error);
     peer_call_end(peer);
     return status;
 }

@@ -239,18 +239,15 @@ int64_t mc_peer_explain(uint64_t id, char *text, size_t size) {
 
 int32_t mc_peer_notify(uint64_t id, const void *name, size_t name_length, const void *message, size_t message_length,
                        uint64_t timeout_ns, struct mc_error *error) {
+    const struct notice notice = {name, name_length, message, message_length};
     struct peer *peer;
-    int32_t status;
-
-    if ((name == NULL && name_length > 0) || (message == NULL && message_length > 0))
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "name or message is NULL");
-    if (name_length > MC_NOTIFICATION_MAX || message_length > MC_NOTIFICATION_MAX - name_length)
-        return status_set(error, MC_ERR_TOO_LARGE, 0, "name and message have more than %u bytes", MC_NOTIFICATION_MAX);
+    int32_t status = notice_check(&notice, error);
+    if (status != MC_OK)
+        return status;
     status = peer_call_begin(id, &peer, error);
     if (status != MC_OK)
         return status;
-    status =
-        peer_notify(peer, name, name_length, message, message_length, deadline_of(peer->engine, timeout_ns), error);
+    status = peer_notify(peer, &notice, deadline_of(peer->engine, timeout_ns), error);
     peer_call_end(peer);
     return status;
 }

@@ -4,8 +4,9 @@
  * submitter for a while, then a waiting caller or the loop. All others end by callbacks of their lanes, under the
  * lane's lock.
  *
- * Invariants: `pending` counts the requests that aren't terminal. Whoever takes `pending` to 0 pushes the completion
- * and sets `done`, last: from then on only the batch's owner touches it.
+ * Invariants: `pending` counts the requests that aren't terminal. Whoever takes `pending` to 0 ends the batch, or sends
+ * the notices, which end it. The end is: `over`, the completion's push, and `done`, last: from then on only the batch's
+ * owner touches it.
  */
 #include "transfer/batch.h"
 
@@ -43,6 +44,8 @@ struct batch {
     atomic_uint failed;
     atomic_int first_failure;      /* the status of the first request, in time, that did not complete */
     _Atomic uint32_t first_failed; /* which one it is */
+    struct notices *notices;       /* NULL: none */
+    atomic_bool over;
     struct event done;
     struct lane *lanes[LANES_DRIVEN_MAX]; /* that carry slices; set before `begun` */
     size_t lane_count;                    /* LANES_DRIVEN_MAX + 1: too many to drive */
@@ -76,9 +79,29 @@ size_t batch_count(const struct batch *batch) {
 static void batch_end(struct batch *batch) {
     batch->completion.completion.status = atomic_load(&batch->first_failure);
     batch->completion.completion.failed = atomic_load(&batch->failed);
+    atomic_store(&batch->over, true);
     if (batch->queue != NULL)
         queue_push(batch->queue, &batch->completion);
     event_set(&batch->done);
+}
+
+/* All peers know, or one can't be told. */
+static void notices_ended(void *context, int32_t status) {
+    struct batch *batch = context;
+
+    if (status != MC_OK) {
+        atomic_store(&batch->first_failure, status);
+        atomic_store(&batch->first_failed, batch->count);
+    }
+    batch_end(batch);
+}
+
+/* All requests are terminal. */
+static void requests_over(struct batch *batch) {
+    if (batch->notices != NULL && atomic_load(&batch->first_failure) == MC_OK)
+        notices_send(batch->notices);
+    else
+        batch_end(batch);
 }
 
 /* A request is terminal. */
@@ -93,7 +116,7 @@ static void request_ended(struct request *request, int32_t status) {
         atomic_fetch_add(&batch->failed, 1);
     }
     if (atomic_fetch_sub(&batch->pending, 1) == 1)
-        batch_end(batch);
+        requests_over(batch);
 }
 
 /* ---- Preparing ---- */
@@ -103,6 +126,7 @@ static void destroy(struct ref *ref) {
 
     for (uint32_t i = 0; i < batch->count; i++)
         request_release(&batch->requests[i]);
+    notices_free(batch->notices);
     event_destroy(&batch->done);
     pthread_mutex_destroy(&batch->copying);
     ref_drop(&batch->engine->object.ref);
@@ -140,6 +164,13 @@ static const struct mc_request *request_at(const struct mc_request *requests, si
     return (const struct mc_request *)(const void *)((const char *)requests + index * stride);
 }
 
+static bool make_notices(struct batch *batch, const struct notice *notice) {
+    batch->notices = notices_new(batch->engine, batch->count, notice, notices_ended, batch);
+    for (uint32_t i = 0; i < batch->count && batch->notices != NULL; i++)
+        notices_add(batch->notices, batch->requests[i].peer);
+    return batch->notices != NULL;
+}
+
 /* Makes the slices of all requests, `total` in number. False if memory is short. */
 static bool make_slices(struct batch *batch, uint64_t total) {
     struct slice *next = calloc(total, sizeof(*next));
@@ -172,6 +203,8 @@ int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, 
     }
     if (status == MC_OK && slices > 0 && !make_slices(batch, slices))
         status = status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %" PRIu64 " slices", slices);
+    if (status == MC_OK && options->notify != NULL && !make_notices(batch, options->notify))
+        status = status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for the notifications");
     if (status == MC_OK && options->queue != NULL) {
         status = queue_bind(options->queue);
         if (status == MC_OK)
@@ -189,30 +222,57 @@ int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, 
 
 /* ---- Moving bytes ---- */
 
+/* How many requests from `next` on go together. */
+static uint32_t group_size(const struct batch *batch) {
+    const struct request *first = &batch->requests[batch->next];
+    uint64_t bytes = 0;
+    uint32_t count = 0;
+
+    while (batch->next + count < batch->count && count < TRANSPORT_GROUP &&
+           request_may_group(first, &first[count], bytes))
+        bytes += first[count++].wanted.length;
+    return count;
+}
+
+/* Moves the next piece of the next request, or the next requests wholly if they are small; how many bytes. */
+static uint64_t copy_next(struct batch *batch) {
+    struct request *request = &batch->requests[batch->next];
+    uint32_t count = group_size(batch);
+    uint64_t before = request->slices->moved;
+    int32_t status;
+
+    if (count > 1) {
+        request_step_group(request, count);
+        batch->next += count;
+        return TRANSPORT_PIECE;
+    }
+    status = request_step(request);
+    before = request->slices->moved - before;
+    if (status != MC_ERR_PENDING) {
+        request_stepped(request, status);
+        batch->next++;
+    }
+    return before + STEP_COST;
+}
+
 /* Moves bytes until there are none left to step (true), `until` has come, or the batch is stopped. With `copying` held.
  */
 static bool copy_some(struct batch *batch, uint64_t until) {
     uint64_t since_look = 0;
 
-    for (; batch->next < batch->count; batch->next++) {
-        struct request *request = &batch->requests[batch->next];
-        int32_t status = MC_ERR_PENDING;
-
-        while (request_steps(request) && status == MC_ERR_PENDING) {
-            uint64_t before = request->slices->moved;
-
-            if (atomic_load_explicit(&batch->stop, memory_order_relaxed) != MC_OK)
-                return false;
-            if (since_look >= TRANSPORT_PIECE) {
-                since_look = 0;
-                if (clock_now() >= until)
-                    return false;
-            }
-            status = request_step(request);
-            since_look += request->slices->moved - before + STEP_COST;
+    while (batch->next < batch->count) {
+        if (!request_steps(&batch->requests[batch->next])) {
+            batch->next++;
+            continue;
         }
-        if (request_steps(request))
-            request_stepped(request, status);
+        if (atomic_load_explicit(&batch->stop, memory_order_relaxed) != MC_OK)
+            return false;
+        if (since_look >= TRANSPORT_PIECE) {
+            since_look = 0;
+            if (clock_now() >= until)
+                return false;
+        }
+        since_look += copy_next(batch);
     }
     return true;
 }
@@ -300,10 +360,10 @@ void batch_begin(struct batch *batch, uint64_t id) {
     pthread_mutex_unlock(&engine->lock);
     if (!copied)
         loop_post(engine->loop, &batch->task);
-    if (!batch->attended && atomic_load(&batch->pending) > 1)
+    if (!batch->attended && (batch->notices != NULL || atomic_load(&batch->pending) > 1))
         loop_timer_set(engine->loop, &batch->timer, batch->deadline);
     if (atomic_fetch_sub(&batch->pending, 1) == 1)
-        batch_end(batch);
+        requests_over(batch);
 }
 
 /* Ends all slices that don't step, many at a time. */
@@ -338,12 +398,14 @@ void batch_stop(struct batch *batch, int32_t status) {
         if (request_steps(&batch->requests[batch->next]))
             request_stepped(&batch->requests[batch->next], status);
     cancel_slices(batch, status);
+    if (batch->notices != NULL)
+        notices_stop(batch->notices, status);
     pthread_mutex_unlock(&batch->copying);
     event_wait(&batch->done, CLOCK_NEVER);
 }
 
 bool batch_is_done(const struct batch *batch) {
-    return atomic_load(&batch->pending) == 0;
+    return atomic_load(&batch->over);
 }
 
 int32_t batch_outcome(struct batch *batch) {
@@ -411,8 +473,12 @@ void batch_retire(struct batch *batch) {
 
 void batch_explain(const struct batch *batch, struct mc_error *error) {
     uint32_t index = atomic_load(&batch->first_failed);
+    int32_t status = atomic_load(&batch->first_failure);
 
-    request_explain(&batch->requests[index], index, error);
+    if (index < batch->count)
+        request_explain(&batch->requests[index], index, error);
+    else
+        status_set(error, status, 0, "all requests completed, but the notification didn't: %s", status_text(status));
 }
 
 void batch_status(const struct batch *batch, size_t index, struct mc_request_status *ret_status) {

@@ -10,6 +10,7 @@
 
 #include "base/object.h"
 #include "transfer/engine.h"
+#include "transfer/notices.h"
 #include "transfer/queue.h"
 
 struct batch;
@@ -17,9 +18,10 @@ struct batch;
 struct batch_options {
     uint64_t timeout; /* not 0 */
     uint64_t user_data;
-    struct queue *queue; /* NULL: none */
-    bool unregistered;   /* local memory needn't be registered: for paths that don't care */
-    bool attended;       /* the caller waits for it next, and drives: no timer, nothing for the loop to do */
+    struct queue *queue;         /* NULL: none */
+    bool unregistered;           /* local memory needn't be registered: for paths that don't care */
+    bool attended;               /* the caller waits for it next, and drives: no timer, nothing for the loop to do */
+    const struct notice *notify; /* NULL: nobody is told */
 };
 
 /* Checks all requests and finds their paths; within an engine call. Nothing has begun. */

@@ -35,7 +35,7 @@ struct engine {
     pthread_cond_t quiet; /* nobody is inside any more */
     enum engine_state { ENGINE_OPEN, ENGINE_CLOSING, ENGINE_CLOSED } state;
     _Atomic uint32_t inside; /* calls in progress, and ENGINE_SHUT */
-    bool used; /* by what is built on it, which must end before the engine does */
+    bool used;               /* by what is built on it, which must end before the engine does */
     struct list peers;
     struct list batches;
     struct identity identity;

@@ -127,21 +127,38 @@ int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error)
     return status;
 }
 
-int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message, size_t message_length,
-                    uint64_t deadline, struct mc_error *error) {
-    struct message_notify notify = {
-        .sender = {(const uint8_t *)peer->engine->address, (uint32_t)strlen(peer->engine->address)},
-        .name = {name, (uint32_t)name_length},
-        .message = {message, (uint32_t)message_length},
+int32_t notice_check(const struct notice *notice, struct mc_error *error) {
+    if ((notice->name == NULL && notice->name_length > 0) || (notice->message == NULL && notice->message_length > 0))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "name or message is NULL");
+    if (notice->name_length > MC_NOTIFICATION_MAX || notice->message_length > MC_NOTIFICATION_MAX - notice->name_length)
+        return status_set(error, MC_ERR_TOO_LARGE, 0, "name and message have more than %u bytes", MC_NOTIFICATION_MAX);
+    return MC_OK;
+}
+
+uint8_t *notice_pack(const struct notice *notice, const struct engine *sender, uint32_t *ret_length) {
+    const struct message_notify message = {
+        .sender = {(const uint8_t *)sender->address, (uint32_t)strlen(sender->address)},
+        .name = {notice->name, (uint32_t)notice->name_length},
+        .message = {notice->message, (uint32_t)notice->message_length},
     };
-    int64_t size = message_pack_notify(&notify, NULL, 0);
+    int64_t size = message_pack_notify(&message, NULL, 0);
     uint8_t *body = size > 0 ? malloc((size_t)size) : NULL;
+
+    if (body == NULL)
+        return NULL;
+    message_pack_notify(&message, body, (size_t)size);
+    *ret_length = (uint32_t)size;
+    return body;
+}
+
+int32_t peer_notify(struct peer *peer, const struct notice *notice, uint64_t deadline, struct mc_error *error) {
+    uint32_t length;
+    uint8_t *body = notice_pack(notice, peer->engine, &length);
     int32_t status;
 
     if (body == NULL)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
-    message_pack_notify(&notify, body, (size_t)size);
-    status = channel_call(peer->channel, MESSAGE_NOTIFY, body, (uint32_t)size, deadline, NULL, 0, NULL);
+    status = channel_call(peer->channel, MESSAGE_NOTIFY, body, length, deadline, NULL, 0, NULL);
     if (status != MC_OK)
         status_set(error, status, 0, "%s: %s", peer->address, status_text(status));
     free(body);

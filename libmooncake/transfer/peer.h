@@ -21,6 +21,14 @@ struct peer_link {
     char reason[TRANSPORT_REASON_MAX];
 };
 
+/* What a notification says; as for mc_peer_notify. */
+struct notice {
+    const void *name;
+    size_t name_length;
+    const void *message;
+    size_t message_length;
+};
+
 struct peer {
     struct object object;
     struct list node;                          /* in engine->peers */
@@ -51,8 +59,13 @@ int32_t peer_map(struct peer *peer, uint64_t address, uint64_t length, uint32_t 
 
 /* As the public calls, within an engine call. */
 int32_t peer_probe(struct peer *peer, uint64_t deadline, struct mc_error *error);
-int32_t peer_notify(struct peer *peer, const void *name, size_t name_length, const void *message, size_t message_length,
-                    uint64_t deadline, struct mc_error *error);
+int32_t peer_notify(struct peer *peer, const struct notice *notice, uint64_t deadline, struct mc_error *error);
 int64_t peer_explain(const struct peer *peer, char *text, size_t size);
+
+/* MC_ERR_INVALID_ARGUMENT, MC_ERR_TOO_LARGE. */
+int32_t notice_check(const struct notice *notice, struct mc_error *error);
+
+/* The message NOTIFY that carries it from this engine, for free(); NULL if memory is short. */
+uint8_t *notice_pack(const struct notice *notice, const struct engine *sender, uint32_t *ret_length);
 
 #endif

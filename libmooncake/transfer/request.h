@@ -26,6 +26,7 @@ struct request {
     atomic_uint state; /* MC_STATE_* */
     _Atomic uint64_t bytes;
     atomic_bool indeterminate;
+    uint32_t checksum; /* in the state COMPLETED, if it is wanted */
     void *owner;
     void (*ended)(struct request *request, int32_t status);
 };
@@ -36,7 +37,11 @@ struct request {
 int32_t request_prepare(struct request *request, const struct mc_request *wanted, size_t index, bool registered,
                         struct engine *engine, struct mc_error *error);
 
-/* Cuts it into its slices, slice_count in number, which stay in place until the request is released. */
+/* The same with the peer at hand, whatever wanted->peer says. */
+int32_t request_prepare_for(struct request *request, struct peer *peer, const struct mc_request *wanted, size_t index,
+                            bool registered, struct mc_error *error);
+
+/* Cuts it into its slices, slice_count in number, zeroed before, which stay in place until the request is released. */
 void request_cut(struct request *request, struct slice *slices, uint64_t slice_size);
 
 void request_release(struct request *request);
@@ -47,6 +52,13 @@ bool request_steps(const struct request *request);
 /* Moves the next piece of one that steps. MC_ERR_PENDING while there is more, else what request_stepped is to be told.
  */
 int32_t request_step(struct request *request);
+
+/* Moves `count` whole requests (2 to TRANSPORT_GROUP) of one link that haven't begun, as request_may_group says, and
+ * ends them. */
+void request_step_group(struct request *requests, size_t count);
+
+/* Does it begin where `first` would end in one step_group? `bytes` are those of the group so far. */
+bool request_may_group(const struct request *first, const struct request *request, uint64_t bytes);
 void request_stepped(struct request *request, int32_t status);
 
 /* Ends one without slices. */

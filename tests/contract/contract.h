@@ -132,6 +132,7 @@ extern const struct contract_part contract_cancels;
 extern const struct contract_part contract_registration;
 extern const struct contract_part contract_registration_races;
 extern const struct contract_part contract_notifications;
+extern const struct contract_part contract_notices;
 extern const struct contract_part contract_closing;
 extern const struct contract_part contract_handles;
 extern const struct contract_part contract_arguments;

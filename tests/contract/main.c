@@ -6,8 +6,9 @@
 static const struct contract_part *const parts[] = {
     &contract_bytes,         &contract_ranges,  &contract_guards,       &contract_batches,
     &contract_queues,        &contract_cancels, &contract_registration, &contract_registration_races,
-    &contract_notifications, &contract_closing, &contract_handles,      &contract_arguments,
-    &contract_forks,         &contract_stalls,  &contract_damage,       &contract_random_ends,
+    &contract_notifications, &contract_notices, &contract_closing,      &contract_handles,
+    &contract_arguments,     &contract_forks,   &contract_stalls,       &contract_damage,
+    &contract_random_ends,
 };
 
 #ifdef CONTRACT_THREAD_SANITIZED

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
+#include "base/crc32c.h"
 #include "base/text.h"
 #include "transports/guard.h"
 #include "transports/transport.h"
@@ -82,6 +84,20 @@ static int32_t self_map(struct transport_link *link, uint64_t address, uint64_t 
     return MC_OK;
 }
 
+static void copy(struct slice *slice, void *to, const void *from, uint64_t piece) {
+    uintptr_t one = (uintptr_t)to, other = (uintptr_t)from;
+
+    if (one < other ? other - one < piece : one - other < piece) {
+        if (slice->summed)
+            slice->checksum = crc32c(slice->checksum, from, piece);
+        memmove(to, from, piece);
+    } else if (slice->summed) {
+        slice->checksum = copy_bytes_crc32c(slice->checksum, to, from, piece);
+    } else {
+        copy_bytes(to, from, piece);
+    }
+}
+
 static int32_t self_step(struct transport_link *link, struct slice *slice) {
     struct guard_table *guards = &link->transport->guards;
     const struct transport_host *host = link->transport->host;
@@ -102,9 +118,9 @@ static int32_t self_step(struct transport_link *link, struct slice *slice) {
     if (status == MC_OK) {
         slice->indeterminate = slice->opcode == MC_WRITE;
         if (slice->opcode == MC_READ)
-            memmove(slice->local + slice->moved, remote, piece);
+            copy(slice, slice->local + slice->moved, remote, piece);
         else
-            memmove(remote, slice->local + slice->moved, piece);
+            copy(slice, remote, slice->local + slice->moved, piece);
         slice->moved += piece;
         if (slice->moved < slice->length)
             status = MC_ERR_PENDING;
