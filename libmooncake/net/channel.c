@@ -53,7 +53,26 @@ struct drive {
     struct event *event;
     uint64_t spin_time;
     uint64_t awake_until;
+    bool slept;
 };
+
+/* How long the driver looks at its lanes after something has moved. A ring isn't looked at where that was no use; a
+ * socket always, since asking it gives the other side the processor. */
+static uint64_t time_to_look(const struct drive *drive) {
+    struct lane *lane = drive->lanes[0];
+    uint64_t busy_poll = loop_busy_poll(lane->target->loop);
+
+    return drive->count == 1 && lane->on_ring && !spin_try(&lane->spin) ? busy_poll
+                                                                        : loop_spin_time(lane->target->loop);
+}
+
+/* What is learnt from it. */
+static void learn(const struct drive *drive) {
+    struct lane *lane = drive->lanes[0];
+
+    if (drive->count == 1 && lane->on_ring && drive->spin_time > loop_busy_poll(lane->target->loop))
+        spin_learn(&lane->spin, !drive->slept);
+}
 
 /* Looks at the lanes for a moment: an answer that comes at once finds this thread running. Has anything moved? */
 static bool look(const struct drive *drive, uint64_t now) {
@@ -73,7 +92,7 @@ static bool look(const struct drive *drive, uint64_t now) {
 
 /* Waits for the lanes' descriptors, at most `timeout_ms`; false if nothing was ready. Those that are, and after some
  * time the others, too, go on. */
-static bool poll_lanes(const struct drive *drive, int timeout_ms) {
+static bool poll_lanes(struct drive *drive, int timeout_ms) {
     struct pollfd polled[LANES_DRIVEN_MAX];
     int ready;
 
@@ -84,6 +103,7 @@ static bool poll_lanes(const struct drive *drive, int timeout_ms) {
             lane_progress(drive->lanes[i], false);
             return true;
         }
+    drive->slept = drive->slept || timeout_ms > 0;
     ready = poll(polled, drive->count, timeout_ms);
     for (size_t i = 0; i < drive->count; i++)
         if (polled[i].revents != 0 || (ready == 0 && timeout_ms > 0)) /* time passes for lanes that connect, too */
@@ -114,12 +134,13 @@ bool lanes_drive(struct lane *const *lanes, size_t count, struct event *event, u
             i < mine ? lane_drive_end(lanes[i]) : lane_leave(lanes[i]);
         return event_wait(event, deadline);
     }
-    drive.spin_time = loop_spin_time(lanes[0]->target->loop);
+    drive.spin_time = time_to_look(&drive);
     drive.awake_until = clock_after(now, drive.spin_time);
     while (!(set = event_is_set(event)) && now < deadline) {
         drive_on(&drive, now, deadline);
         now = clock_now();
     }
+    learn(&drive);
     while (mine > 0)
         lane_drive_end(lanes[--mine]);
     return set;

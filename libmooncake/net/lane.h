@@ -24,6 +24,7 @@
 #include "net/inflight.h"
 #include "os/address.h"
 #include "os/loop.h"
+#include "os/spin.h"
 
 /* A request and the place for its reply; embedded in its owner, who fills the first part and keeps it until `done`. */
 struct lane_request {
@@ -74,6 +75,7 @@ struct lane {
     struct loop_task attend; /* on a ring: there is something already that nobody will ring for */
     size_t address_next;
     uint64_t connect_deadline;
+    struct spin spin;   /* of who drives it */
     uint64_t attempt_deadline;    /* of this address */
     uint64_t retry_at;            /* not before, after a failure */
     uint64_t retry_delay;         /* 0 after a success */

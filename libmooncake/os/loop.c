@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "os/event.h"
 #include "os/fork.h"
+#include "os/spin.h"
 #include "os/thread.h"
 
 #define EVENTS_MAX 64
@@ -63,6 +64,8 @@ struct loop {
     struct list hot; /* watches that are looked at until `awake_until` */
     uint32_t hot_count;
     bool may_spin;
+    struct spin spin; /* of looking at hot watches, beyond busy polling */
+    bool hoping;      /* that it is worth it */
     uint64_t awake_until;
     uint64_t busy_poll;
     struct slot *slots;
@@ -250,6 +253,21 @@ static uint64_t next_wake(const struct loop *loop) {
     return list_empty(&loop->timers) ? CLOCK_NEVER : list_entry(loop->timers.next, struct loop_timer, node)->when;
 }
 
+/* How long the hot watches are looked at from now on. */
+static uint64_t hot_time(struct loop *loop) {
+    uint64_t time = loop->may_spin && spin_try(&loop->spin) ? HOT_TIME : 0;
+
+    loop->hoping = time > 0;
+    return time > loop->busy_poll ? time : loop->busy_poll;
+}
+
+/* A look at the hot watches has found something: it was worth it, and is again. */
+static void found_hot(struct loop *loop, uint64_t now) {
+    if (loop->hoping)
+        spin_learn(&loop->spin, true);
+    stay_awake(loop, now, hot_time(loop));
+}
+
 /* From now on the watch is looked at. */
 static void heat(struct loop *loop, struct loop_watch *watch, uint64_t now) {
     if (watch->hot)
@@ -258,7 +276,7 @@ static void heat(struct loop *loop, struct loop_watch *watch, uint64_t now) {
         loop->hot_count++;
     watch->hot = true;
     list_append(&loop->hot, &watch->node);
-    stay_awake(loop, now, loop_spin_time(loop));
+    stay_awake(loop, now, hot_time(loop));
 }
 
 /* Looks at the watch that wasn't looked at for longest, and puts it behind the others; or for the last time, and then
@@ -294,15 +312,17 @@ static bool look_around(struct loop *loop) {
         look_at_next(loop, true);
     if (now >= loop->awake_until) {
         for (uint32_t left = loop->hot_count; left > 0 && loop->hot_count > 0; left--)
-            if (look_at_next(loop, true))
-                stay_awake(loop, now, loop_spin_time(loop));
+            look_at_next(loop, true);
+        if (loop->hoping)
+            spin_learn(&loop->spin, loop->hot_count > 0);
+        loop->hoping = false;
         return loop->hot_count == 0;
     }
     while (now < loop->awake_until && now < end_of_slice && loop->hot_count > 0 && next_wake(loop) > now &&
            !loop->stopping) {
         for (uint32_t left = loop->hot_count; left > 0 && loop->hot_count > 0; left--)
             if (look_at_next(loop, false))
-                stay_awake(loop, now, loop_spin_time(loop));
+                found_hot(loop, now);
         now = clock_now();
     }
     return false;

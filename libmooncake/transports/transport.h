@@ -107,6 +107,9 @@ struct transport_ops {
     int32_t (*connect)(struct transport *transport, struct channel *channel, struct transport_link **ret_link,
                        char reason[TRANSPORT_REASON_MAX]);
     void (*disconnect)(struct transport_link *link);
+    /* Has the channel's calls take a better way than its lanes, if the transport has one to that peer; waits for the peer
+     * a moment. `connect` does it, too: this is for channels without links. NULL: there is none. */
+    void (*speed_up)(struct transport *transport, struct channel *channel);
     /* Why the link has stopped working since; NULL while it works. The function may be NULL: never by itself. */
     const char *(*trouble)(struct transport_link *link);
 

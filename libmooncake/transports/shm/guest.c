@@ -13,6 +13,7 @@
 #include "os/memfd.h"
 #include "os/socket.h"
 #include "os/thread.h"
+#include "transports/shm/control.h"
 #include "transports/shm/enter.h"
 #include "transports/shm/inside.h"
 
@@ -124,6 +125,11 @@ int32_t shm_guest_open(const struct transport_host *host, struct channel *channe
     }
     *ret_guest = guest;
     return MC_OK;
+}
+
+void shm_guest_control(struct shm_guest *guest, struct channel *channel) {
+    if (!shm_control_take(guest->watch.fd, channel))
+        atomic_store(&guest->dead, true);
 }
 
 void shm_guest_close(struct shm_guest *guest) {

@@ -10,6 +10,10 @@ struct shm_guest;
  * MC_ERR_NOT_SUPPORTED with a reason if the peer can't be reached so. */
 int32_t shm_guest_open(const struct transport_host *host, struct channel *channel, struct shm_guest **ret_guest,
                        char reason[TRANSPORT_REASON_MAX]);
+
+/* Has the channel call through a ring, if the peer gives one; before any other use of the guest. */
+void shm_guest_control(struct shm_guest *guest, struct channel *channel);
+
 void shm_guest_close(struct shm_guest *guest);
 
 /* As transport_ops. */

@@ -23,6 +23,7 @@
 #include "os/fork.h"
 #include "os/memfd.h"
 #include "os/socket.h"
+#include "transports/shm/control.h"
 #include "transports/shm/invitations.h"
 #include "transports/shm/slots.h"
 #include "wire/message.h"
@@ -44,6 +45,7 @@ struct guest {
     struct loop_timer timer;       /* to say HELLO */
     struct shm_counters *counters; /* NULL before HELLO */
     uint8_t client[16];            /* its incarnation, once it has counters */
+    bool has_ring;                 /* or was told why not */
 };
 
 struct shm_host {
@@ -254,6 +256,8 @@ static void guest_ready(struct loop_watch *watch, uint32_t events) {
         good = welcome(guest, &packet);
     else if (got == (ssize_t)sizeof(packet) && packet.kind == SHM_MAP && guest->counters != NULL)
         good = give_memory(guest, &packet);
+    else if (got == (ssize_t)sizeof(packet) && packet.kind == SHM_RING && guest->counters != NULL && !guest->has_ring)
+        good = guest->has_ring = shm_control_give(watch->fd, guest->host->host->server, guest->client);
     if (!good)
         guest_end(guest);
 }

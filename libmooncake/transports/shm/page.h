@@ -58,8 +58,9 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "atomic
 
 /* Packets on the UNIX socket. The guest's first is HELLO, answered by WELCOME with the two pages' descriptors (region
  * page, then counters); then any number of MAP, each answered by MAPPED with the memory's descriptor when its status is
- * MC_OK. */
-enum shm_kind { SHM_HELLO = 1, SHM_WELCOME, SHM_MAP, SHM_MAPPED };
+ * MC_OK. RING, at most once, is answered by RINGED, with the descriptors of a ring (net/ring.h: the memory, then the guest's
+ * end of the bell) when its status is MC_OK. */
+enum shm_kind { SHM_HELLO = 1, SHM_WELCOME, SHM_MAP, SHM_MAPPED, SHM_RING, SHM_RINGED };
 
 struct shm_packet {
     uint32_t kind;

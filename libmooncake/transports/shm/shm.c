@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "os/fork.h"
 #include "os/memfd.h"
+#include "transports/shm/control.h"
 #include "transports/shm/guest.h"
 #include "transports/shm/host.h"
 
@@ -70,9 +71,16 @@ static int32_t shm_connect(struct transport *transport, struct channel *channel,
         return MC_ERR_NOT_SUPPORTED;
     }
     status = shm_guest_open(transport->host, channel, &guest, reason);
-    if (status == MC_OK)
+    if (status == MC_OK) {
+        shm_guest_control(guest, channel);
         *ret_link = (struct transport_link *)(void *)guest;
+    }
     return status;
+}
+
+static void shm_speed_up(struct transport *transport, struct channel *channel) {
+    if (memcmp(channel_incarnation(channel), transport->host->self->incarnation, 16) != 0)
+        shm_control_open(transport->host, channel);
 }
 
 static void shm_disconnect(struct transport_link *link) {
@@ -134,6 +142,7 @@ const struct transport_ops transport_shm = {
     .in_flight = shm_in_flight,
     .connect = shm_connect,
     .disconnect = shm_disconnect,
+    .speed_up = shm_speed_up,
     .trouble = shm_trouble,
     .explain = shm_explain,
     .reach = shm_reach,
