@@ -14,7 +14,7 @@
 #include "net/stream.h"
 #include "wire/frame.h"
 
-#define CONNECTION_BUFFER 16384u
+#define CONNECTION_BUFFER 32768u
 
 struct connection;
 
