@@ -14,6 +14,7 @@ from ._loader import load
 
 __all__ = [
     "PENDING",
+    "SLICE_NS",
     "check",
     "deadline",
     "ffi",
@@ -29,7 +30,7 @@ lib: Any = load(ffi)
 
 PENDING: int = lib.MC_ERR_PENDING
 
-_SLICE_NS = 50_000_000
+SLICE_NS = 50_000_000
 """The longest that a call stays in C: between two slices Python handles signals, so that Ctrl-C is heard."""
 
 _FOREVER: int = lib.MC_FOREVER
@@ -68,12 +69,12 @@ def deadline(timeout: Optional[float]) -> int:
 def wait_in_slices(call: Callable[[int], int], timeout: Optional[float]) -> int:
     """Repeats call(timeout in ns) until it answers anything but MC_ERR_PENDING or the time is over."""
     limit = nanoseconds(timeout)
-    status = call(min(limit, _SLICE_NS))
-    if status != PENDING or limit <= _SLICE_NS:
+    status = call(min(limit, SLICE_NS))
+    if status != PENDING or limit <= SLICE_NS:
         return status
-    end = monotonic_ns() + limit - _SLICE_NS
+    end = monotonic_ns() + limit - SLICE_NS
     while status == PENDING and (left := end - monotonic_ns()) > 0:
-        status = call(min(left, _SLICE_NS))
+        status = call(min(left, SLICE_NS))
     return status
 
 

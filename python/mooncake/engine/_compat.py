@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import Callable, Optional
+from typing import Optional
 
 from .. import errors
 from .._errors import MooncakeError
@@ -28,7 +28,7 @@ from ._compat_values import (
 )
 from ._engine import Engine
 from ._flights import UNBEGUN, Flights
-from ._peer import Peer, move, read_call, write_call
+from ._peer import Peer
 from ._requests import words
 
 __all__ = ["TransferEngine"]
@@ -127,10 +127,14 @@ class TransferEngine(EngineMemory):
     ) -> int:
         """Writes `length` bytes from the local address to the peer's; returns when the peer has them."""
         peer = self._peers.get(target_hostname)
-        if peer is not None and peer.mapped_from <= peer_buffer_address <= peer.mapped_to - length:
-            result = self._move(write_call, peer, buffer, peer_buffer_address, length, transport_hint)
-            if result is not None:
-                return result
+        if peer is not None and type(buffer) is int and transport_hint == "":
+            try:
+                peer.write(buffer, peer_buffer_address, length)
+                return 0
+            except UNBEGUN:
+                pass
+            except MooncakeError as error:
+                return self._failed(error, target_hostname, peer)
         check_hint(transport_hint)
         return self._transfer(target_hostname, 1, (buffer,), (peer_buffer_address,), (length,))
 
@@ -139,10 +143,14 @@ class TransferEngine(EngineMemory):
     ) -> int:
         """Reads `length` bytes from the peer's address to the local one."""
         peer = self._peers.get(target_hostname)
-        if peer is not None and peer.mapped_from <= peer_buffer_address <= peer.mapped_to - length:
-            result = self._move(read_call, peer, buffer, peer_buffer_address, length, transport_hint)
-            if result is not None:
-                return result
+        if peer is not None and type(buffer) is int and transport_hint == "":
+            try:
+                peer.read(buffer, peer_buffer_address, length)
+                return 0
+            except UNBEGUN:
+                pass
+            except MooncakeError as error:
+                return self._failed(error, target_hostname, peer)
         check_hint(transport_hint)
         return self._transfer(target_hostname, 0, (buffer,), (peer_buffer_address,), (length,))
 
@@ -254,20 +262,12 @@ class TransferEngine(EngineMemory):
         results = [self._finish(batch_id, None) for batch_id in words(batch_ids)]
         return 0 if all(result == 1 for result in results) else -1
 
-    def _move(
-        self, call: Callable[..., int], peer: Peer, buffer: int, peer_buffer: int, length: int, hint: str
-    ) -> Optional[int]:
-        """One copy to or from mapped memory: 0, -1, or None if nothing was begun and _transfer() has to do it."""
-        if hint:
-            check_hint(hint)
-        try:
-            move(call, peer.id, buffer, peer_buffer, length)
-            return 0
-        except (*UNBEGUN, errors.NotRegistered):
-            return None
-        except MooncakeError as error:
-            log("warning", "transfer with %s: %s", peer.address, error)
-            return -1
+    def _failed(self, error: MooncakeError, target: str, peer: Peer) -> int:
+        """-1 and a line in the log. A peer that is gone is opened again by the next call."""
+        if self._flights is not None:
+            self._flights.drop_lost(error, target, peer)
+        log("warning", "transfer with %s: %s", target, error)
+        return -1
 
     def _transfer(
         self,

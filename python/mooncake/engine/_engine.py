@@ -16,6 +16,19 @@ from ._requests import READ, WRITE, Column, Request, pack_requests
 __all__ = ["Access", "Engine", "Notification", "Region"]
 
 
+_awaitable: Any = None
+
+
+def _aio() -> Any:
+    """The module of awaitable calls, imported by the first of them."""
+    global _awaitable
+    if _awaitable is None:
+        from . import _aio as module
+
+        _awaitable = module
+    return _awaitable
+
+
 class Access(IntFlag):
     """What peers may do to registered memory."""
 
@@ -188,9 +201,7 @@ class Engine:
         guard: Optional[tuple[int, int]] = None,
     ) -> None:
         """Peer.read() to be awaited. A task that is cancelled meanwhile leaves its buffer quiet."""
-        from . import _aio
-
-        await _aio.moved(self, peer, READ, local, remote, length, timeout, guard)
+        await _aio().moved(self, peer, READ, local, remote, length, timeout, guard)
 
     async def write(
         self,
@@ -203,9 +214,7 @@ class Engine:
         guard: Optional[tuple[int, int]] = None,
     ) -> None:
         """Peer.write() to be awaited. A task that is cancelled meanwhile leaves its buffer quiet."""
-        from . import _aio
-
-        await _aio.moved(self, peer, WRITE, local, remote, length, timeout, guard)
+        await _aio().moved(self, peer, WRITE, local, remote, length, timeout, guard)
 
     async def transfer(
         self,
@@ -220,10 +229,8 @@ class Engine:
         checksum: bool = False,
     ) -> Statuses:
         """Peer.transfer() to be awaited. A task that is cancelled meanwhile leaves its buffers quiet."""
-        from . import _aio
-
         packed, count = peer.pack(opcode, local, remote, length, checksum)
-        with await _aio.finished(self, packed, count, None, timeout, notify) as batch:
+        with await _aio().finished(self, packed, count, None, timeout, notify) as batch:
             return batch.statuses()
 
     def receive(self, timeout: Optional[float] = 0.0) -> Optional[Notification]:

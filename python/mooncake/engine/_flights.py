@@ -22,8 +22,10 @@ __all__ = ["UNBEGUN", "Flights"]
 
 # What says that a peer is gone. The paths that are left to a peer that is gone may be none at all.
 _LOST = (errors.StalePeer, errors.Unreachable, errors.ConnectionLost, errors.InvalidHandle, errors.NotSupported)
-# Answers of a submission after which another peer of the same name may be asked.
-UNBEGUN = (errors.StalePeer, errors.InvalidHandle, errors.NotSupported)
+# Answers after which another peer of the same name may be asked.
+_RESTARTED = (errors.StalePeer, errors.InvalidHandle, errors.NotSupported)
+# Answers after which a whole transfer may be begun again: with another peer, or when its local memory is registered.
+UNBEGUN = (*_RESTARTED, errors.NotRegistered)
 
 
 class _Flight:
@@ -107,7 +109,7 @@ class Flights:
                 peer.probe(timeout)
                 return
             except MooncakeError as error:
-                if not self._drop_lost(error, target, peer) or last:
+                if not self.drop_lost(error, target, peer) or last:
                     raise
 
     def run(self, target: str, opcode: int, local: array[int], remote: array[int], length: array[int]) -> None:
@@ -120,7 +122,7 @@ class Flights:
                     flight.peer.learn(remote[0])
                 return
             except MooncakeError as error:
-                self._drop_lost(error, target, flight.peer)
+                self.drop_lost(error, target, flight.peer)
                 if last or not _untouched(flight.batch):
                     raise
             finally:
@@ -145,7 +147,7 @@ class Flights:
         try:
             flight.batch.check(status)
         except MooncakeError as error:
-            self._drop_lost(error, flight.target, flight.peer)
+            self.drop_lost(error, flight.target, flight.peer)
             raise
         finally:
             flight.close()
@@ -164,7 +166,7 @@ class Flights:
         """Submits one batch; once more if the known peer turns out to be gone. Nothing was begun if it raises."""
         try:
             return self._submit(target, opcode, local, remote, length, driven)
-        except UNBEGUN:
+        except _RESTARTED:
             return self._submit(target, opcode, local, remote, length, driven)
 
     def _submit(
@@ -186,11 +188,11 @@ class Flights:
                 flight.batch.start(self.engine.handle, packed, driven=driven)
         except BaseException as error:
             flight.close()
-            self._drop_lost(error, target, peer)
+            self.drop_lost(error, target, peer)
             raise
         return flight
 
-    def _drop_lost(self, error: BaseException, target: str, peer: Peer) -> bool:
+    def drop_lost(self, error: BaseException, target: str, peer: Peer) -> bool:
         """Forgets the peer if the error says that it is gone, so that the next call resolves the name again."""
         if not isinstance(error, _LOST):
             return False

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from .._native import check, deadline, ffi, lib, new_error, read_text
+from .._native import PENDING, SLICE_NS, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
 from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
-from ._requests import READ, WRITE, Column, as_bytes, pack_columns, pack_one, words
+from ._requests import READ, WRITE, Column, as_bytes, pack_columns, words
 
 if TYPE_CHECKING:
     from ._engine import Engine
 
-__all__ = ["Peer", "move", "read_call", "write_call"]
+__all__ = ["Peer", "move", "read_call", "run", "write_call"]
 
 read_call: Callable[..., int] = lib.mc_peer_read
 write_call: Callable[..., int] = lib.mc_peer_write
@@ -25,23 +25,101 @@ _QUICK_MAX = 16 << 20
 """The longest copy that Ctrl-C has to wait for: some milliseconds."""
 
 _ALL = 2**64
+_HALF = 2**63
 _NOWHERE: Any = ffi.cast("char *", 0)
-_spare: list[Any] = []
+_RANGE = "addresses and lengths are integers from 0 to 2**64 - 1"
+_spare_errors: list[Any] = []
 
 
 def move(call: Callable[..., int], peer: int, local: int, remote: int, length: int, timeout_ns: int = 0) -> None:
     """read_call or write_call, to its end, in this thread. Its error struct is used again by the next one."""
     try:
-        error = _spare.pop()
+        error = _spare_errors.pop()
     except IndexError:
         error = new_error()
     try:
-        status = call(peer, _NOWHERE + local, remote, length, timeout_ns, error)
+        status = call(peer, _NOWHERE + local if local < _HALF else _pointer(local), remote, length, timeout_ns, error)
     except OverflowError:
-        raise ValueError("addresses and lengths are integers from 0 to 2**64 - 1") from None
+        raise ValueError(_RANGE) from None
     if status:
-        check(status, error)
-    _spare.append(error)
+        _check(status, error, local)
+    _spare_errors.append(error)
+
+
+def _pointer(address: int) -> Any:
+    """Of an address that is too large to be added to a pointer; it is never one of memory."""
+    if address >= _ALL:
+        raise ValueError(_RANGE)
+    return ffi.cast("char *", address)
+
+
+def _check(status: int, error: Any, local: int) -> None:
+    if local < 0:  # which is refused as any other address that isn't registered
+        raise ValueError(_RANGE)
+    check(status, error)
+
+
+class _One:
+    """A batch of one request, in structs that are used again."""
+
+    __slots__ = ("cell", "error", "options", "request")
+
+    def __init__(self) -> None:
+        self.request: Any = ffi.new("struct mc_request *")
+        self.options: Any = ffi.new(
+            "struct mc_batch_options *", (ffi.sizeof("struct mc_batch_options"), lib.MC_BATCH_DRIVEN)
+        )
+        self.cell: Any = ffi.new("uint64_t *")
+        self.error: Any = new_error()
+
+
+_spare_ones: list[_One] = []
+_REQUEST_SIZE: int = ffi.sizeof("struct mc_request")
+
+
+def run(
+    engine: Any,
+    peer: int,
+    opcode: int,
+    local: int,
+    remote: int,
+    length: int,
+    timeout_ns: int,
+    guard: Optional[tuple[int, int]],
+) -> None:
+    """One request to its end, as a batch that is waited for in slices: Ctrl-C cancels it, and leaves a quiet buffer."""
+    try:
+        one = _spare_ones.pop()
+    except IndexError:
+        one = _One()
+    request, cell, error = one.request, one.cell, one.error
+    try:
+        request.peer, request.opcode, request.remote, request.length = peer, opcode, remote, length
+        request.local = _NOWHERE + local if local < _HALF else _pointer(local)
+        request.flags = 0
+        if guard is not None:
+            request.flags = lib.MC_REQUEST_GUARD
+            request.guard_address, request.guard_value = guard
+    except OverflowError:
+        raise ValueError(_RANGE) from None
+    one.options.timeout_ns = timeout_ns
+    try:
+        status = lib.mc_batch_submit(engine, request, 1, _REQUEST_SIZE, one.options, cell, error)
+        if status == 0:
+            status = lib.mc_batch_wait(cell[0], SLICE_NS)
+            if status == PENDING:
+                status = wait_in_slices(lambda ns: lib.mc_batch_wait(cell[0], ns), None)
+            if status:
+                lib.mc_batch_explain(cell[0], error)
+    finally:
+        if cell[0]:
+            if lib.mc_batch_free(cell[0]):
+                lib.mc_batch_cancel(cell[0])
+                lib.mc_batch_free(cell[0])
+            cell[0] = 0
+    if status:
+        _check(status, error, local)
+    _spare_ones.append(one)
 
 
 class Peer:
@@ -74,13 +152,13 @@ class Peer:
         timeout: seconds until errors.Timeout; None is the library's default of 30. Ctrl-C cancels, waits until the
         buffer is quiet, and raises KeyboardInterrupt.
         """
-        keep = None
         if type(local) is not int or length is None:
-            local, length, keep = span_of(local, length, writable=True)
+            local, length, _keep = span_of(local, length, writable=True)
         if self.mapped_from <= remote <= self.mapped_to - length and guard is None and length <= _QUICK_MAX:
             move(read_call, self.id, local, remote, length, 0 if timeout is None else deadline(timeout))
         else:
-            self._wait_for(READ, local, remote, length, timeout, guard, keep)
+            run(self._engine.handle, self.id, READ, local, remote, length, deadline(timeout), guard)
+            self.learn(remote)
 
     def write(
         self,
@@ -93,29 +171,13 @@ class Peer:
     ) -> None:
         """Copies registered local memory to the peer's address `remote`; returns when the peer has applied it.
         Otherwise as read()."""
-        keep = None
         if type(local) is not int or length is None:
-            local, length, keep = span_of(local, length)
+            local, length, _keep = span_of(local, length)
         if self.mapped_from <= remote <= self.mapped_to - length and guard is None and length <= _QUICK_MAX:
             move(write_call, self.id, local, remote, length, 0 if timeout is None else deadline(timeout))
         else:
-            self._wait_for(WRITE, local, remote, length, timeout, guard, keep)
-
-    def _wait_for(
-        self,
-        opcode: int,
-        local: int,
-        remote: int,
-        length: int,
-        timeout: Optional[float],
-        guard: Optional[tuple[int, int]],
-        keep: Any,
-    ) -> None:
-        packed = pack_one(self.id, opcode, local, remote, length, guard)
-        with Batch(self._engine, 1, keep) as batch:
-            batch.start(self._engine.handle, packed, timeout, driven=True)
-            batch.wait()
-        self.learn(remote)
+            run(self._engine.handle, self.id, WRITE, local, remote, length, deadline(timeout), guard)
+            self.learn(remote)
 
     def learn(self, remote: int) -> None:
         """Notes that something was moved there by a batch: asks, more and more rarely, whether it need be one."""

@@ -199,6 +199,27 @@ def test_what_is_not_built_says_so(old: TransferEngine) -> None:
     assert old.warmup_efa_segment("any") == 0
 
 
+def test_addresses_of_single_transfers_are_checked(old: TransferEngine) -> None:
+    engine = old.get_engine()
+    with alloc(4096) as memory, engine.register(memory), engine.connect(engine.address) as peer:
+        here = memory.address
+        for _ in range(2):  # as a batch, and when it is known that none is needed
+            for move in (peer.read, peer.write):
+                for wrong in (-1, HUGE + 1, -HUGE):
+                    for arguments in ((wrong, here, 8), (here, wrong, 8), (here, here, wrong)):
+                        with pytest.raises((ValueError, errors.NotRegistered)):
+                            move(*arguments)
+                for wrong in (2**63, HUGE, 2**63 - 1):
+                    for arguments in ((wrong, here, 8), (here, wrong, 8), (here, here, wrong)):
+                        with pytest.raises((errors.NotRegistered, errors.InvalidArgument)):
+                            move(*arguments)
+                for wrong in ("1", 1.5, [1]):
+                    for arguments in ((here, wrong, 8), (here, here, wrong)):
+                        with pytest.raises(TypeError):
+                            move(*arguments)
+                move(here, here + 100, 8)
+
+
 def test_the_new_interface_refuses_what_makes_no_sense(old: TransferEngine) -> None:
     engine = old.get_engine()
     with alloc(4096) as memory, engine.register(memory), engine.connect(engine.address) as peer:
