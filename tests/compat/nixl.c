@@ -32,34 +32,33 @@ static transfer_engine_t begin(char *address, size_t size) {
     return engine;
 }
 
-/* Waits for notifications of that name; the number of them. */
-static int wait_for(transfer_engine_t engine, const char *name, const char *message) {
+/* Waits until it was told these, in this order and no more. */
+static void wait_for(transfer_engine_t engine, const char *const *messages, int wanted) {
     int found = 0;
 
-    while (found == 0) {
+    while (found < wanted) {
         int count = 0;
         notify_msg_t *list = getNotifsFromEngine(engine, &count);
 
         for (int i = 0; i < count; i++) {
-            CHECK(strcmp(list[i].name, name) == 0);
-            CHECK(strcmp(list[i].msg, message) == 0);
-            found++;
+            CHECK(found < wanted);
+            CHECK(strcmp(list[i].name, "agent") == 0);
+            CHECK(strcmp(list[i].msg, messages[found++]) == 0);
         }
         CHECK(freeNotifsMsgBuf(list, count) == 0);
     }
-    return found;
 }
 
 static int target(void) {
+    static const char *const messages[] = {"written", "read"};
     char address[64];
     transfer_engine_t engine = begin(address, sizeof(address));
 
     printf("%s %llu\n", address, (unsigned long long)(uintptr_t)buffer);
     fflush(stdout);
-    CHECK(wait_for(engine, "agent", "written") == 1);
+    wait_for(engine, messages, 2);
     for (int i = 0; i < SIZE; i++)
         CHECK(buffer[i] == (char)(i * 31 >> 4));
-    CHECK(wait_for(engine, "agent", "read") == 1);
     CHECK(unregisterLocalMemory(engine, buffer) == 0);
     destroyTransferEngine(engine);
     return 0;

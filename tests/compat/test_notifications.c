@@ -80,32 +80,11 @@ static void what_cannot_be_told_is_a_negative_code(void **state) {
     assert_true(genNotifyInEngine(pair->here, segment, words((char[]){"n"}, (char[]){"m"})) < 0);
 }
 
-/* Until the library notifies with a batch. */
-static void skip_without_notifying_batches(const struct pair *pair) {
-    transfer_request_t request = request_at(pair, OPCODE_WRITE, 0, 0);
-    uint64_t batch = allocateBatchID(pair->here, 1);
-    int result = submitTransferWithNotify(pair->here, batch, &request, 1, words((char[]){"n"}, (char[]){"m"}));
-    notify_msg_t *list;
-    int n;
-
-    if (result == 0) {
-        list = taken(pair->there, &n);
-        assert_int_equal(freeNotifsMsgBuf(list, n), 0);
-        assert_int_equal(task_end(pair, batch, 0, NULL), STATUS_COMPLETED);
-    }
-    assert_int_equal(freeBatchID(pair->here, batch), 0);
-    if (result != 0) {
-        print_message("the library doesn't notify with a batch yet\n");
-        skip();
-    }
-}
-
 static void whoever_is_told_of_a_submission_sees_its_bytes(void **state) {
     const struct pair *pair = *state;
     transfer_request_t requests[64];
     char text[16];
 
-    skip_without_notifying_batches(pair);
     for (int round = 0; round < 20; round++) {
         uint64_t batch = allocateBatchID(pair->here, 64);
         notify_msg_t *list;
@@ -133,7 +112,6 @@ static void when_all_tasks_have_ended_the_peer_is_told_and_the_batch_can_be_free
     const struct pair *pair = *state;
     transfer_request_t request = request_at(pair, OPCODE_WRITE, 0, 4096);
 
-    skip_without_notifying_batches(pair);
     for (int round = 0; round < 200; round++) {
         uint64_t batch = allocateBatchID(pair->here, 1);
         notify_msg_t *list;
@@ -155,7 +133,6 @@ static void nobody_is_told_of_a_submission_that_fails(void **state) {
     uint64_t batch = allocateBatchID(pair->here, 2);
     int n;
 
-    skip_without_notifying_batches(pair);
     requests[1].target_offset = 4096;
     assert_int_equal(submitTransferWithNotify(pair->here, batch, requests, 2, words((char[]){"n"}, (char[]){"m"})), 0);
     assert_int_equal(task_end(pair, batch, 1, NULL), STATUS_FAILED);
