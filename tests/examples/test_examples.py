@@ -21,12 +21,18 @@ ENVIRONMENT = {
 SIZE = 1 << 20
 SECONDS = 30
 LANGUAGES = ["C", "C++", "ctypes", "Python", "Go", "Rust"]
-PAIRS = [(one, one) for one in LANGUAGES] + list(zip(LANGUAGES, LANGUAGES[1:] + LANGUAGES[:1]))
+OLD = "the old C"  # the reference's interface
+PAIRS = [
+    *((one, one) for one in [*LANGUAGES, OLD]),
+    *zip(LANGUAGES, LANGUAGES[1:] + LANGUAGES[:1]),
+    ("C", OLD),
+    (OLD, "C"),
+]
 STRICT = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 
 
-def pkg_config(*words: str) -> list[str]:
-    command = ["pkg-config", *words, "mooncake"]
+def pkg_config(*words: str, package: str = "mooncake") -> list[str]:
+    command = ["pkg-config", *words, package]
     return subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True, text=True).stdout.split()
 
 
@@ -39,6 +45,9 @@ def build(language: str, program: Path) -> list[str]:
         return [str(PREFIX / "bin" / "python"), str(EXAMPLES / name)]
     if language == "C":
         command = ["gcc", "-std=gnu11", *STRICT, EXAMPLES / f"{program.name}.c", "-o", program, *flags]
+    elif language == "the old C":
+        flags = pkg_config("--cflags", "--libs", package="transfer_engine")
+        command = ["gcc", "-std=gnu11", *STRICT, EXAMPLES / "transfer_engine_c.c", "-o", program, *flags]
     elif language == "C++":
         command = ["g++", "-std=c++11", *STRICT, EXAMPLES / "transfer.cpp", "-o", program, *flags]
     elif language == "Go":
@@ -128,6 +137,14 @@ def test_a_failure_is_said_in_words(commands, language: str):
     assert process.returncode == 1
     assert "MC_ERR_UNREACHABLE" in output
     assert "127.0.0.1:1" in output
+
+
+def test_a_failure_of_the_old_interface_is_said_in_words_beside_its_number(commands):
+    process = start(commands(OLD), "write", "127.0.0.1:1", "0x1000")
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert "open segment: error -102\n" in output
+    assert "openSegment: 127.0.0.1:1: " in output
 
 
 STORE_LANGUAGES = ["C", "Python"]
