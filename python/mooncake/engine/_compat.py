@@ -188,7 +188,7 @@ class TransferEngine(EngineMemory):
         notify: Optional[TransferNotify] = None,
         transport_hint: str = "",
     ) -> int:
-        """A read or a write, then the notification, if there is one, into the peer's queue."""
+        """A read or a write; when it is done the notification, if there is one, is put into the peer's queue."""
         check_hint(transport_hint)
         return self._transfer(
             target_hostname, TransferOpcode(opcode), (buffer,), (peer_buffer_address,), (length,), notify
@@ -204,7 +204,7 @@ class TransferEngine(EngineMemory):
         notify: Optional[TransferNotify] = None,
         transport_hint: str = "",
     ) -> int:
-        """Many reads or writes as one batch, then the notification, if there is one."""
+        """Many reads or writes as one batch; when all are done, the notification, if there is one."""
         check_hint(transport_hint)
         return self._transfer(target_hostname, TransferOpcode(opcode), buffers, peer_buffer_addresses, lengths, notify)
 
@@ -278,7 +278,7 @@ class TransferEngine(EngineMemory):
         lengths: Iterable[int],
         notify: Optional[TransferNotify] = None,
     ) -> int:
-        """A batch to its end, then the notification; 0 or -1."""
+        """A batch to its end, with the notification; 0 or -1."""
         if notify is not None and not isinstance(notify, TransferNotify):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"notify must be a TransferNotify, not {type(notify).__name__}")
         columns = self._columns(target, buffers, peer_buffers, lengths)
@@ -286,10 +286,11 @@ class TransferEngine(EngineMemory):
         if columns is None or flights is None:
             return -1
         try:
+            message = None if notify is None else (notify.name, notify.msg)
             if columns[0]:
-                flights.run(target, opcode, *columns)
-            if notify is not None:
-                flights.peer(target).notify(notify.name, notify.msg)
+                flights.run(target, opcode, *columns, message)
+            elif message is not None:
+                flights.peer(target).notify(*message)
         except MooncakeError as error:
             log("warning", "transfer with %s: %s", target, error)
             return -1

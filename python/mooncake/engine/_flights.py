@@ -12,7 +12,7 @@ from typing import Optional
 from .. import errors
 from .._errors import MooncakeError, error_for
 from .._native import PENDING, lib
-from ._batch import Batch
+from ._batch import Batch, Notify
 from ._compat_values import log
 from ._engine import Access, Engine
 from ._peer import Peer
@@ -112,10 +112,18 @@ class Flights:
                 if not self.drop_lost(error, target, peer) or last:
                     raise
 
-    def run(self, target: str, opcode: int, local: array[int], remote: array[int], length: array[int]) -> None:
+    def run(
+        self,
+        target: str,
+        opcode: int,
+        local: array[int],
+        remote: array[int],
+        length: array[int],
+        notify: Optional[Notify] = None,
+    ) -> None:
         """One batch to its end; once more if its peer was restarted before anything of it was begun."""
         for last in (False, True):
-            flight = self._start(target, opcode, local, remote, length, driven=True)
+            flight = self._start(target, opcode, local, remote, length, driven=True, notify=notify)
             try:
                 flight.batch.check(flight.batch.poll(None))
                 if len(remote):
@@ -162,15 +170,23 @@ class Flights:
         length: array[int],
         *,
         driven: bool = False,
+        notify: Optional[Notify] = None,
     ) -> _Flight:
         """Submits one batch; once more if the known peer turns out to be gone. Nothing was begun if it raises."""
         try:
-            return self._submit(target, opcode, local, remote, length, driven)
+            return self._submit(target, opcode, local, remote, length, driven, notify)
         except _RESTARTED:
-            return self._submit(target, opcode, local, remote, length, driven)
+            return self._submit(target, opcode, local, remote, length, driven, notify)
 
     def _submit(
-        self, target: str, opcode: int, local: array[int], remote: array[int], length: array[int], driven: bool
+        self,
+        target: str,
+        opcode: int,
+        local: array[int],
+        remote: array[int],
+        length: array[int],
+        driven: bool,
+        notify: Optional[Notify],
     ) -> _Flight:
         peer = self.peer(target)
         packed = (
@@ -181,11 +197,11 @@ class Flights:
         flight = _Flight(self.engine, target, peer, len(local))
         try:
             try:
-                flight.batch.start(self.engine.handle, packed, driven=driven)
+                flight.batch.start(self.engine.handle, packed, driven=driven, notify=notify)
             except errors.NotRegistered:
                 if not flight.lend(local, length):
                     raise
-                flight.batch.start(self.engine.handle, packed, driven=driven)
+                flight.batch.start(self.engine.handle, packed, driven=driven, notify=notify)
         except BaseException as error:
             flight.close()
             self.drop_lost(error, target, peer)

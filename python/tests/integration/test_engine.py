@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import select
 import threading
@@ -202,6 +203,63 @@ def test_notifications_arrive_in_order_with_their_sender(engine: Engine, path: s
     assert not select.select([engine], [], [], 0)[0]
     with pytest.raises(errors.TooLarge):
         peer.notify("x" * 40000, "y" * 40000)
+
+
+def receive(engine: Engine, path: str, there: Any) -> Any:
+    """What the other end has received."""
+    if path != "self":
+        return there.ask("receive", 10)
+    arrived = engine.receive(10)
+    assert arrived is not None
+    return [arrived.sender, arrived.name.decode(), arrived.message.decode()]
+
+
+def test_a_batch_tells_its_peers_when_it_is_done(
+    engine: Engine, there: Any, peer: Peer, memory: Memory, path: str
+) -> None:
+    columns = [memory.address] * 5, [there.base + 8 * k for k in range(5)], [8] * 5
+    memory.view[:8] = b"mooncake"
+    assert peer.transfer(WRITE, *columns, notify=("done", "5")).ok
+    assert receive(engine, path, there) == [engine.address, "done", "5"]
+    assert there.read(0, 40) == b"mooncake" * 5
+    with peer.submit(WRITE, *columns, notify=(b"", b"")) as batch:
+        assert batch.wait(10)
+    assert receive(engine, path, there) == [engine.address, "", ""]
+    with engine.submit([Request(peer, READ, memory, there.base, 8)], notify=("read", "")) as batch:
+        assert batch.wait(10)
+    assert receive(engine, path, there)[1] == "read"
+    asyncio.run(engine.transfer(peer, WRITE, *columns, notify=("awaited", "")))
+    assert receive(engine, path, there)[1] == "awaited"
+    with pytest.raises(errors.TooLarge):
+        peer.transfer(WRITE, *columns, notify=("x" * 70000, ""))
+
+
+def crc32c(data: bytes) -> int:
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+def test_checksums_are_those_of_the_bytes(engine: Engine, there: Any, peer: Peer, memory: Memory) -> None:
+    memory.view[:1000] = DATA[:1000]
+    expected = [crc32c(DATA[:1000]), crc32c(DATA[5:6]), crc32c(b"")]
+    columns = (
+        [memory.address, memory.address + 5, memory.address],
+        [there.base, there.base + 2000, there.base],
+        [1000, 1, 0],
+    )
+    statuses = peer.transfer(WRITE, *columns, checksum=True)
+    assert statuses.ok
+    assert statuses.checksums.tolist() == expected
+    assert peer.transfer(READ, *columns, checksum=True).checksums.tolist() == expected
+    assert peer.transfer(READ, *columns).checksums.tolist() == [0] * 3
+    request = Request(peer, READ, memory, there.base, 1000)
+    with engine.submit([request._replace(checksum=True), request]) as batch:
+        assert batch.wait(10)
+        assert [row.checksum for row in batch.status()] == [expected[0], 0]
 
 
 def test_the_path_is_the_one_that_was_asked_for(path: str, peer: Peer) -> None:
