@@ -503,7 +503,7 @@ static void a_client_is_lost_once_when_its_connections_of_all_kinds_have_ended(v
     for (int round = 1; round <= 20; round++) {
         assert_int_equal(engine_client_count(owner.engine, who), 0);
         assert_int_equal(peer_open(client.engine, owner.address, CLOCK_SECOND, &peer, NULL), MC_OK);
-        assert_int_equal(engine_client_count(owner.engine, who), 2); /* a lane, and a guest */
+        assert_int_equal(engine_client_count(owner.engine, who), 3); /* a lane, a guest, and a ring */
         channel_break(peer->channel, MC_ERR_CONNECTION_LOST);
         assert_int_equal(gate_count(&watch.lost), round - 1);
         ref_drop(&peer->object.ref);
