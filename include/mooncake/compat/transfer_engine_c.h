@@ -9,7 +9,7 @@
  * on stderr (MC_LOG_LEVEL=error silences that). All functions may be called from any thread. In a child after fork the
  * parent's handles and ids are stale.
  *
- *     1  invalid argument, handle or id         101  the name of a host isn't found, or is malformed
+ *     1  invalid argument, handle or id         101  a name isn't found, or an address is malformed
  *     2  too many of something                  102  no engine answers, or the connection is lost
  *     3  memory is not registered               104  the peer refuses: keys, versions
  *     4  still busy                             200  the directory fails
