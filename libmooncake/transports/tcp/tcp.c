@@ -9,8 +9,8 @@
 #include "transports/tcp/target.h"
 #include "transports/transport.h"
 
-/* Bytes that go to one lane before the next is chosen. */
-#define LANE_SHARE (256u << 10)
+/* Bytes that go to one lane before the next is chosen: a batch of small requests costs least on one lane. */
+#define LANE_SHARE (1u << 20)
 
 struct transport {
     const struct transport_host *host;
