@@ -165,24 +165,34 @@ int32_t peer_notify(struct peer *peer, const struct notice *notice, uint64_t dea
     return status;
 }
 
+static void explain_link(const struct peer_link *link, struct writer *writer) {
+    const char *trouble = link->reason;
+    bool usable = link->link != NULL;
+
+    if (usable && link->ops->trouble != NULL && link->ops->trouble(link->link) != NULL) {
+        trouble = link->ops->trouble(link->link);
+        usable = false;
+    }
+    writer_print(writer, "{\"transport\":\"%s\",\"cost\":%u,\"usable\":%s,\"reason\":", link->ops->name,
+                 link->ops->cost, usable ? "true" : "false");
+    writer_json_string(writer, trouble);
+    writer_print(writer, "}");
+}
+
 int64_t peer_explain(const struct peer *peer, char *text, size_t size) {
     struct writer writer;
 
     writer_init(&writer, text, size);
+    writer_print(&writer, "{\"peer\":");
+    writer_json_string(&writer, peer->address);
     for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
-        const struct peer_link *link = &peer->links[i];
-        const char *trouble = link->reason;
-        bool usable = link->link != NULL;
-
-        if (usable && link->ops->trouble != NULL && link->ops->trouble(link->link) != NULL) {
-            trouble = link->ops->trouble(link->link);
-            usable = false;
-        }
-        writer_print(&writer, "%s{\"transport\":\"%s\",\"cost\":%u,\"usable\":%s,\"reason\":", i == 0 ? "[" : ",",
-                     link->ops->name, link->ops->cost, usable ? "true" : "false");
-        writer_json_string(&writer, trouble);
-        writer_print(&writer, "}");
+        writer_print(&writer, "%s", i == 0 ? ",\"transports\":[" : ",");
+        explain_link(&peer->links[i], &writer);
     }
-    writer_print(&writer, "]");
+    writer_print(&writer, "],\"regions\":[");
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++)
+        if (peer->links[i].link != NULL && peer->links[i].ops->explain != NULL)
+            peer->links[i].ops->explain(peer->links[i].link, &writer);
+    writer_print(&writer, "]}");
     return (int64_t)writer.length;
 }
