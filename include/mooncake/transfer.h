@@ -57,6 +57,13 @@ MC_API int64_t mc_engine_address(mc_engine *engine, char *text, size_t size);
 /* The random 128-bit incarnation of this engine. */
 MC_API int32_t mc_engine_incarnation(mc_engine *engine, uint8_t ret_incarnation[16]);
 
+#define MC_METRICS_JSON 0u
+#define MC_METRICS_PROMETHEUS 1u /* the text format, version 0.0.4 */
+
+/* Counters and latency histograms since the engine was opened, in all and for each transport and peer; written and
+ * returned as by mc_capabilities. MC_ERR_INVALID_ARGUMENT for another format. */
+MC_API int64_t mc_engine_metrics(mc_engine *engine, uint32_t format, char *text, size_t size);
+
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
 
 #define MC_MEMORY_HUGE 1u /* of huge pages (the system's default size), or MC_ERR_NO_MEMORY if too few are reserved */
@@ -71,7 +78,8 @@ struct mc_memory_options {
 
 /* Allocates host memory that other processes of this host can map (a sealed memfd), zeroed and faulted in;
  * page-aligned, at least `size` bytes. `options` may be NULL. Stores an id and the address. Needs no engine.
- * MC_ERR_INVALID_ARGUMENT for size 0 or a node that isn't there, MC_ERR_NO_MEMORY. */
+ * MC_ERR_INVALID_ARGUMENT for size 0 or a node that isn't there, MC_ERR_NO_MEMORY, MC_ERR_NOT_SUPPORTED where the
+ * system has no huge pages or forbids binding to a node. */
 MC_API int32_t mc_memory_alloc(uint64_t size, const struct mc_memory_options *options, uint64_t *ret_memory,
                                void **ret_address, struct mc_error *error);
 

@@ -109,6 +109,30 @@ void log_line(int32_t level, const char *format, ...) {
     errno = saved;
 }
 
+void log_line_sometimes(struct log_place *place, int32_t level, const char *format, ...) {
+    uint64_t now, next, left_out;
+    char words[LINE_MAX_BYTES];
+    va_list arguments;
+
+    (void)pthread_once(&level_once, read_level);
+    if (level < MC_LOG_ERROR || level > atomic_load_explicit(&wanted, memory_order_relaxed))
+        return;
+    now = clock_now();
+    next = atomic_load(&place->next);
+    if (now < next || !atomic_compare_exchange_strong(&place->next, &next, now + WINDOW)) {
+        atomic_fetch_add(&place->left_out, 1);
+        return;
+    }
+    left_out = atomic_exchange(&place->left_out, 0);
+    va_start(arguments, format);
+    (void)vsnprintf(words, sizeof(words), format, arguments);
+    va_end(arguments);
+    if (left_out > 0)
+        log_line(level, "%s (and %llu more of this kind)", words, (unsigned long long)left_out);
+    else
+        log_line(level, "%s", words);
+}
+
 void log_set(int32_t level, mc_log_hook hook, void *context) {
     (void)pthread_once(&level_once, read_level);
     pthread_mutex_lock(&lock);

@@ -258,6 +258,7 @@ int32_t channel_new(const char *address, const struct channel_options *options, 
         .self = options->self,
         .addresses = channel->addresses,
         .connect_timeout = options->connect_timeout,
+        .counters = options->counters,
     };
     status = resolve(channel, error);
     if (status != MC_OK) {

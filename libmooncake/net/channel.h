@@ -23,6 +23,7 @@ struct channel_options {
     const struct identity *self;
     uint64_t connect_timeout;
     uint32_t lanes;
+    struct lane_counters *counters; /* outlive the channel; NULL: none */
 };
 
 /* Resolves "host:port". Waits for the resolver only. MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND, MC_ERR_NO_MEMORY. */

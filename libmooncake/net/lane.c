@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "os/socket.h"
 
 #define RECEIVE_BUDGET (8u << 20)
@@ -108,8 +110,23 @@ static void fail_requests(struct lane *lane, int32_t status) {
     inflight_release_all(&lane->inflight);
 }
 
+/* Counts the end of a connection that was up, and says so. Closing isn't losing. */
+static void note_loss(const struct lane *lane, int32_t status) {
+    char address[ADDRESS_TEXT_MAX];
+
+    if (lane->state != LANE_UP || lane->broken || lane->on_ring || status == MC_ERR_CLOSED)
+        return;
+    if (lane->target->counters != NULL)
+        atomic_fetch_add_explicit(&lane->target->counters->losses, 1, memory_order_relaxed);
+    if (lane->target->address_count == 0)
+        return;
+    address_format(&lane->target->addresses[0], address);
+    log_sometimes(MC_LOG_INFO, "a connection to %s is lost: %s", address, status_text(status));
+}
+
 /* Closes the connection and ends all requests. */
 static void go_down(struct lane *lane, int32_t status) {
+    note_loss(lane, status);
     unwatch(lane);
     if (lane->state != LANE_DOWN)
         connection_clear(&lane->connection);
@@ -135,6 +152,7 @@ static void lose(struct lane *lane, int32_t status) {
         go_down(lane, status);
         return;
     }
+    note_loss(lane, status);
     /* The driver may be polling the descriptor: wake it by a hang-up, and end the requests here and now. */
     lane->broken = true;
     lane->usable = false;
@@ -304,6 +322,8 @@ static void go_up(struct lane *lane) {
 
     lane->state = LANE_UP;
     lane->retry_delay = 0;
+    if (target->counters != NULL)
+        atomic_fetch_add_explicit(&target->counters->connects, 1, memory_order_relaxed);
     lane->connection.stream.fd = lane->fd;
     if (!target->known) {
         memcpy(target->incarnation, lane->handshake.other.incarnation, sizeof(target->incarnation));

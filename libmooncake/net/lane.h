@@ -44,6 +44,12 @@ struct lane_request {
     bool begun;            /* given to the connection: the peer may have acted on it */
 };
 
+/* What lanes to one peer count together. */
+struct lane_counters {
+    _Atomic uint64_t connects; /* that came up by connecting, also again */
+    _Atomic uint64_t losses;   /* that were up, and were lost */
+};
+
 /* What all lanes to one peer have in common; outlives them. */
 struct lane_target {
     struct loop *loop;
@@ -51,7 +57,8 @@ struct lane_target {
     const struct address *addresses; /* tried in turn */
     size_t address_count;
     uint64_t connect_timeout;
-    uint8_t incarnation[16]; /* the peer's, once `known`; written by the first lane before any other is used */
+    struct lane_counters *counters; /* NULL: nobody counts */
+    uint8_t incarnation[16];        /* the peer's, once `known`; written by the first lane before any other is used */
     bool known;
 };
 

@@ -34,6 +34,7 @@ struct batch {
     struct queue *queue; /* bound */
     bool attended;
     bool begun;
+    uint64_t start;
     uint64_t deadline;
     struct loop_timer timer;
     struct loop_task task;
@@ -147,7 +148,8 @@ static struct batch *batch_new(struct engine *engine, size_t count, const struct
     batch->engine = engine;
     batch->attended = options->attended;
     batch->completion.completion.user_data = options->user_data;
-    batch->deadline = clock_after(clock_now(), options->timeout);
+    batch->start = clock_now();
+    batch->deadline = clock_after(batch->start, options->timeout);
     batch->task.run = on_task;
     batch->count = (uint32_t)count;
     list_init(&batch->node);
@@ -198,6 +200,7 @@ int32_t batch_prepare(struct engine *engine, const struct mc_request *requests, 
 
         request->owner = batch;
         request->ended = request_ended;
+        request->start = batch->start;
         status = request_prepare(request, request_at(requests, i, stride), i, !options->unregistered, engine, error);
         slices += request->slice_count;
     }

@@ -47,6 +47,7 @@ bool direct_run(struct peer *peer, const struct mc_request *wanted, uint64_t tim
     if (status == MC_OK && mine && request.slice_count > 0) {
         memset(&slice, 0, sizeof(slice));
         request_cut(&request, &slice, 0);
+        request.start = metrics_begin(request.link->metrics, wanted->opcode, wanted->length);
         status = move(&request, timeout);
         request_stepped(&request, status);
         if (status != MC_OK)

@@ -18,6 +18,7 @@
 #include "os/event.h"
 #include "os/thread.h"
 #include "transfer/batch.h"
+#include "transfer/metrics.h"
 #include "transfer/naming.h"
 #include "transfer/peer.h"
 
@@ -32,6 +33,7 @@ static const struct transport_ops *const all_transports[ENGINE_TRANSPORTS] = {
 static void destroy(struct ref *ref) {
     struct engine *engine = list_entry(ref, struct engine, object.ref);
 
+    metrics_free(engine->metrics);
     pthread_cond_destroy(&engine->quiet);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
@@ -294,6 +296,39 @@ bool engine_prove_gone(struct engine *engine, const char *address, const uint8_t
     return gone_prove(&engine->identity, address, incarnation, clock_after(clock_now(), timeout));
 }
 
+/* ---- Watching ---- */
+
+struct session_count {
+    const struct server *server;
+    struct server_counters counters;
+};
+
+static void count_sessions(void *context) {
+    struct session_count *count = context;
+
+    count->counters = server_count(count->server);
+}
+
+void engine_metrics(struct engine *engine, uint32_t format, struct writer *writer) {
+    struct session_count sessions = {.server = engine->server};
+    struct metrics_engine numbers = {.address = engine->address};
+    struct list *node, *after;
+
+    loop_run(engine->loop, count_sessions, &sessions);
+    numbers.sessions = sessions.counters;
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++)
+        numbers.transports[i] = all_transports[i]->name;
+    notifications_count(engine->notifications, &numbers.received, &numbers.overflowed);
+    registry_count(engine->registry, &numbers.regions, &numbers.region_bytes);
+    pthread_mutex_lock(&engine->lock);
+    list_each (node, after, &engine->peers)
+        numbers.peers++;
+    list_each (node, after, &engine->batches)
+        numbers.batches += !batch_is_done(batch_at(node));
+    pthread_mutex_unlock(&engine->lock);
+    metrics_write(engine->metrics, format, &numbers, writer);
+}
+
 /* ---- Taking down ---- */
 
 /* Ends what runs on the loop, on its thread. */
@@ -341,7 +376,9 @@ int32_t engine_open(const struct mc_engine_options *options, struct engine **ret
     thread_cond_init(&engine->quiet);
     list_init(&engine->peers);
     list_init(&engine->batches);
-    status = read_settings(engine, options, error);
+    engine->metrics = metrics_new();
+    status = engine->metrics != NULL ? read_settings(engine, options, error)
+                                     : status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
     if (status == MC_OK)
         status = naming_open(options, &engine->naming, error);
     if (status == MC_OK)

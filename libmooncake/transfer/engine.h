@@ -15,6 +15,7 @@
 
 #include "base/list.h"
 #include "base/object.h"
+#include "base/writer.h"
 #include "os/address.h"
 #include "transfer/notifications.h"
 #include "transfer/registry.h"
@@ -45,6 +46,7 @@ struct engine {
     struct registry *registry;
     struct notifications *notifications;
     struct naming *naming;
+    struct metrics *metrics;
     struct transport_host host;
     struct engine_transport transports[ENGINE_TRANSPORTS]; /* cheapest first */
     uint64_t connect_timeout;
@@ -61,6 +63,9 @@ int32_t engine_open(const struct mc_engine_options *options, struct engine **ret
 int32_t engine_close(struct engine *engine);
 
 struct engine *engine_of(struct object *object);
+
+/* As mc_engine_metrics, within an engine call; the format must be one. */
+void engine_metrics(struct engine *engine, uint32_t format, struct writer *writer);
 
 /* MC_OK, after which engine_leave must follow; MC_ERR_CLOSED. */
 int32_t engine_enter(struct engine *engine);

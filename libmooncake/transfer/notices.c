@@ -46,7 +46,10 @@ static void one_ended(struct notices *notices, int32_t status) {
 }
 
 static void call_done(struct channel_call *call, int32_t status) {
-    one_ended(list_entry(call, struct sending, call)->notices, status);
+    struct sending *sending = list_entry(call, struct sending, call);
+
+    metrics_notified(sending->peer->metrics, status);
+    one_ended(sending->notices, status);
 }
 
 /* On the loop's thread. What has ended may be freed: after the last call has begun nothing is touched. */
@@ -128,7 +131,7 @@ void notices_stop(struct notices *notices, int32_t status) {
         if (sending->begun)
             channel_cancel(&sending->call, status);
         else
-            one_ended(notices, status);
+            call_done(&sending->call, status);
     }
 }
 

@@ -26,6 +26,8 @@ struct notifications {
     struct list queue;
     uint32_t count;
     uint32_t capacity;
+    uint64_t received;   /* since the beginning */
+    uint64_t overflowed; /* refused since then */
     bool closed;
     int fd; /* readable while the queue isn't empty; -1 until somebody asks for it */
 };
@@ -115,10 +117,12 @@ static int32_t serve_notify(struct exchange *exchange) {
     if (notifications->count < notifications->capacity) {
         list_append(&notifications->queue, &received->node);
         notifications->count++;
+        notifications->received++;
         if (notifications->fd >= 0)
             flag_raise(notifications->fd);
         pthread_cond_signal(&notifications->changed);
     } else {
+        notifications->overflowed++;
         status = MC_ERR_QUEUE_FULL;
     }
     pthread_mutex_unlock(&notifications->lock);
@@ -135,6 +139,13 @@ void notifications_serve(struct notifications *notifications, struct server *ser
         .serve = serve_notify,
     };
     server_add(server, &notifications->service);
+}
+
+void notifications_count(struct notifications *notifications, uint64_t *ret_received, uint64_t *ret_overflowed) {
+    pthread_mutex_lock(&notifications->lock);
+    *ret_received = notifications->received;
+    *ret_overflowed = notifications->overflowed;
+    pthread_mutex_unlock(&notifications->lock);
 }
 
 int notifications_fd(struct notifications *notifications) {

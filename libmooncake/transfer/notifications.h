@@ -20,6 +20,9 @@ void notifications_serve(struct notifications *notifications, struct server *ser
 void notifications_close(struct notifications *notifications, bool closed);
 struct notifications *notifications_free(struct notifications *notifications); /* NULL is fine; returns NULL */
 
+/* How many were received since the beginning, and how many refused because the queue was full. */
+void notifications_count(struct notifications *notifications, uint64_t *ret_received, uint64_t *ret_overflowed);
+
 /* As mc_engine_notification_fd. */
 int notifications_fd(struct notifications *notifications);
 

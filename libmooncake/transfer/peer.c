@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "base/writer.h"
@@ -35,6 +36,8 @@ static void destroy(struct ref *ref) {
     list_remove(&peer->node);
     pthread_mutex_unlock(&peer->engine->lock);
     peer_shutdown(peer);
+    if (peer->metrics != NULL)
+        metrics_leave(peer->engine->metrics, peer->metrics);
     ref_drop(&peer->engine->object.ref);
     free(peer);
 }
@@ -53,13 +56,20 @@ static int32_t connect_links(struct peer *peer) {
         status = transport->ops->connect(transport->transport, peer->channel, &link->link, link->reason);
         if (status != MC_OK && status != MC_ERR_NOT_SUPPORTED)
             return status;
+        if (link->link == NULL && link->ops != &transport_self)
+            log_sometimes(MC_LOG_INFO, "no %s to %s: %s", link->ops->name, peer->address, link->reason);
+        if (link->link != NULL) {
+            link->metrics = metrics_link(peer->engine->metrics, peer->metrics, i);
+            if (link->metrics == NULL)
+                return MC_ERR_NO_MEMORY;
+        }
     }
     return MC_OK;
 }
 
 int32_t peer_open(struct engine *engine, const char *address, uint64_t timeout, struct peer **ret_peer,
                   struct mc_error *error) {
-    const struct channel_options options = {
+    struct channel_options options = {
         .loop = engine->loop,
         .self = &engine->identity,
         .connect_timeout = timeout,
@@ -75,6 +85,12 @@ int32_t peer_open(struct engine *engine, const char *address, uint64_t timeout, 
     ref_take(&engine->object.ref);
     peer->engine = engine;
     text_copy(peer->address, sizeof(peer->address), address);
+    peer->metrics = metrics_join(engine->metrics, address);
+    if (peer->metrics == NULL) {
+        ref_drop(&peer->object.ref);
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    }
+    options.counters = &peer->metrics->lanes;
     status = channel_new(address, &options, &peer->channel, error);
     if (status == MC_OK) {
         /* From now on the engine's close finds it, and ends the wait for an answer. */
@@ -96,12 +112,24 @@ int32_t peer_open(struct engine *engine, const char *address, uint64_t timeout, 
     return MC_OK;
 }
 
+/* Says once of each path before `taken` that it has stopped working. */
+static void tell_of_trouble(struct peer *peer, const struct peer_link *taken) {
+    for (struct peer_link *link = peer->links; link < taken; link++) {
+        const char *trouble = link->link != NULL && link->ops->trouble != NULL ? link->ops->trouble(link->link) : NULL;
+
+        if (trouble != NULL && !atomic_exchange(&link->told, true))
+            log_warning("%s to %s fails, %s takes over: %s", link->ops->name, peer->address, taken->ops->name, trouble);
+    }
+}
+
 const struct peer_link *peer_choose(struct peer *peer, const struct slice *slice) {
     for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {
         const struct peer_link *link = &peer->links[i];
 
-        if (link->link != NULL && (link->ops->reach == NULL || link->ops->reach(link->link, slice)))
-            return link;
+        if (link->link == NULL || (link->ops->reach != NULL && !link->ops->reach(link->link, slice)))
+            continue;
+        tell_of_trouble(peer, link);
+        return link;
     }
     return NULL;
 }
@@ -159,6 +187,7 @@ int32_t peer_notify(struct peer *peer, const struct notice *notice, uint64_t dea
     if (body == NULL)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
     status = channel_call(peer->channel, MESSAGE_NOTIFY, body, length, deadline, NULL, 0, NULL);
+    metrics_notified(peer->metrics, status);
     if (status != MC_OK)
         status_set(error, status, 0, "%s: %s", peer->address, status_text(status));
     free(body);

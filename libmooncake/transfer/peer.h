@@ -7,17 +7,21 @@
 #ifndef MC_TRANSFER_PEER_H
 #define MC_TRANSFER_PEER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/list.h"
 #include "base/object.h"
 #include "transfer/engine.h"
+#include "transfer/metrics.h"
 #include "transports/transport.h"
 
 struct peer_link {
     const struct transport_ops *ops;
     struct transport_link *link; /* NULL: no such path */
+    struct link_metrics *metrics;
+    atomic_bool told; /* that it has stopped working */
     char reason[TRANSPORT_REASON_MAX];
 };
 
@@ -35,6 +39,7 @@ struct peer {
     struct engine *engine;                     /* a reference */
     struct channel *channel;                   /* NULL once it is shut down */
     char address[ADDRESS_TEXT_MAX];            /* as it was opened */
+    struct metrics_peer *metrics;              /* the engine's */
     struct peer_link links[ENGINE_TRANSPORTS]; /* cheapest first */
 };
 

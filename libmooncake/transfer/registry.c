@@ -50,6 +50,7 @@ struct registry {
     struct region_map map;
     struct entry *free;
     struct entry *made; /* all that there are */
+    uint64_t regions, bytes;
 };
 
 struct registry *registry_new(const struct registry_ops *ops, void *context) {
@@ -164,6 +165,8 @@ static int32_t add(struct registry *registry, uint64_t address, uint64_t length,
     entry_fill(entry, address, length, location, access);
     region_map_insert(&registry->map, &entry->node, address);
     region_map_end(&registry->map);
+    registry->regions++;
+    registry->bytes += length;
     registry->ops->publish(registry->context, &entry->region);
     return MC_OK;
 }
@@ -257,6 +260,8 @@ int32_t registry_remove(struct registry *registry, uint64_t address, uint64_t de
         region_map_begin(&registry->map);
         region_map_erase(&registry->map, &entry->node);
         region_map_end(&registry->map);
+        registry->regions--;
+        registry->bytes -= entry->region.length;
         entry_give_back(registry, entry);
     } else {
         set_closing(registry, entry, false);
@@ -280,6 +285,13 @@ int32_t registry_withdraw_all(struct registry *registry, uint64_t deadline) {
     for (; status != MC_OK && entry != stop; entry = entry_of(region_map_next(&entry->node)))
         registry->ops->publish(registry->context, &entry->region);
     return status;
+}
+
+void registry_count(struct registry *registry, uint64_t *ret_regions, uint64_t *ret_bytes) {
+    pthread_mutex_lock(&registry->changes);
+    *ret_regions = registry->regions;
+    *ret_bytes = registry->bytes;
+    pthread_mutex_unlock(&registry->changes);
 }
 
 /* Whether the pinned entry will do. */

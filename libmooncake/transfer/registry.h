@@ -36,6 +36,9 @@ int32_t registry_remove(struct registry *registry, uint64_t address, uint64_t de
  * can't be by `deadline`. */
 int32_t registry_withdraw_all(struct registry *registry, uint64_t deadline);
 
+/* How many regions there are, and their bytes. */
+void registry_count(struct registry *registry, uint64_t *ret_regions, uint64_t *ret_bytes);
+
 /* As transport_host. */
 int32_t registry_pin(struct registry *registry, uint64_t address, uint64_t length, uint32_t access, void **ret_pin);
 void registry_unpin(void *pin);

@@ -56,6 +56,9 @@ void request_end(struct request *request) {
     /* Slices that completed stand beside those that didn't. */
     if (status != MC_OK && request->wanted.opcode == MC_WRITE && atomic_load(&request->bytes) > 0)
         atomic_store(&request->indeterminate, true);
+    if (request->link != NULL)
+        metrics_ended(request->link->metrics, request->wanted.opcode, request->wanted.length,
+                      atomic_load(&request->bytes), status, request->start);
     atomic_store(&request->state, state_of(status));
     request->ended(request, status);
 }

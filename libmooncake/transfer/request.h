@@ -18,6 +18,7 @@ struct request {
     struct mc_request wanted;     /* a copy: the caller's array is read once */
     struct peer *peer;            /* a reference */
     const struct peer_link *link; /* NULL for a request of no bytes */
+    uint64_t start;               /* clock_now's time, or 0: nobody wants to know how long it takes */
     void *pin;                    /* of the local range */
     struct slice *slices;
     uint32_t slice_count;

@@ -33,8 +33,8 @@ void expect_status(int32_t wanted, int32_t got, const char *call, const char *fi
 void expect_words(const char *words);
 
 extern const struct CMUnitTest names_tests[];
-extern const size_t names_count;
+extern const size_t names_test_count;
 extern const struct CMUnitTest server_tests[]; /* of http only */
-extern const size_t server_count;
+extern const size_t server_test_count;
 
 #endif

@@ -71,23 +71,23 @@ static pid_t start_server(const char *script, int *ret_input) {
 
 int main(int argc, char **argv) {
     static struct CMUnitTest tests[64];
-    size_t count = names_count;
+    size_t count = names_test_count;
     int failed, input = -1;
     pid_t server = -1;
 
-    if (argc < 3 || names_count + server_count > sizeof(tests) / sizeof(tests[0]))
+    if (argc < 3 || names_test_count + server_test_count > sizeof(tests) / sizeof(tests[0]))
         return 2;
     over_http = strcmp(argv[1], "http") == 0;
     /* Whoever runs the tests may have it. */
     unsetenv("MC_METADATA_CLUSTER_ID");
-    memcpy(tests, names_tests, names_count * sizeof(tests[0]));
+    memcpy(tests, names_tests, names_test_count * sizeof(tests[0]));
     if (over_http) {
         if (directory_http.unavailable() != NULL) {
             printf("1..1\n# %s\nok 1 # SKIP directories by http\n", directory_http.unavailable());
             return 0;
         }
-        memcpy(tests + count, server_tests, server_count * sizeof(tests[0]));
-        count += server_count;
+        memcpy(tests + count, server_tests, server_test_count * sizeof(tests[0]));
+        count += server_test_count;
         server = start_server(argv[2], &input);
         if (server < 0 || server_port <= 0) {
             fprintf(stderr, "python3 can't run %s\n", argv[2]);

@@ -130,4 +130,4 @@ const struct CMUnitTest names_tests[] = {
     cmocka_unit_test(closing_none_is_fine),
     cmocka_unit_test(threads_may_share_one),
 };
-const size_t names_count = sizeof(names_tests) / sizeof(names_tests[0]);
+const size_t names_test_count = sizeof(names_tests) / sizeof(names_tests[0]);

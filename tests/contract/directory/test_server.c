@@ -364,4 +364,4 @@ const struct CMUnitTest server_tests[] = {
     cmocka_unit_test(a_proxy_is_not_asked_for_this_host),
     cmocka_unit_test(signals_are_as_before),
 };
-const size_t server_count = sizeof(server_tests) / sizeof(server_tests[0]);
+const size_t server_test_count = sizeof(server_tests) / sizeof(server_tests[0]);
