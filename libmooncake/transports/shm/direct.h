@@ -33,7 +33,7 @@ static inline const char *shm_direct_obstacle(const struct shm_direct *direct) {
 bool shm_direct_probe(struct shm_direct *direct, uint64_t address, uint64_t length);
 
 /* Copies by one call, and stores how many bytes, which is more than 0 and maybe not all. MC_ERR_NOT_REGISTERED if the
- * first part isn't mapped in the peer (or here); MC_ERR_CONNECTION_LOST if the peer is gone: bytes may have been copied,
+ * first part isn't mapped in the peer, or not here; MC_ERR_CONNECTION_LOST if the peer is gone: bytes may have been copied,
  * from or to who knows where; MC_ERR_NOT_SUPPORTED if it is forbidden now; MC_ERR_NO_MEMORY, MC_ERR_SYSTEM. */
 int32_t shm_direct_move(struct shm_direct *direct, bool write, const struct iovec *local, size_t local_count,
                         const struct iovec *remote, size_t remote_count, uint64_t *ret_moved);

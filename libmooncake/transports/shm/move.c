@@ -82,10 +82,14 @@ static void add_moved(struct slice *slice, uint64_t length) {
     slice->moved += length;
 }
 
-/* Memory that was registered and can't be reached is another path's to try. */
-static int32_t note_failure(const struct hold *remote, int32_t status) {
-    if (status == MC_ERR_NOT_REGISTERED)
-        atomic_store(&remote->region->direct, SHM_DIRECT_REFUSED);
+/* What a failure at that address of the held memory means. The kernel doesn't say which side it couldn't get at. If it is
+ * the peer's, which was registered, another path may do it the next time. */
+static int32_t judge(struct shm_guest *guest, const struct hold *remote, uint64_t address, int32_t status) {
+    if (status != MC_ERR_NOT_REGISTERED)
+        return status;
+    if (shm_direct_probe(&guest->direct, address, 1))
+        return MC_ERR_INVALID_ARGUMENT;
+    atomic_store(&remote->region->direct, SHM_DIRECT_REFUSED);
     return status;
 }
 
@@ -95,7 +99,7 @@ static int32_t copy_directly(struct shm_guest *guest, struct slice *slice, const
                                          remote->address, length, &moved);
 
     add_moved(slice, moved);
-    return note_failure(remote, status);
+    return judge(guest, remote, remote->address + moved, status);
 }
 
 /* Copies the next piece; its guard is held. */
@@ -233,7 +237,8 @@ static void move_group(struct shm_guest *guest, struct group *group) {
         if (status == MC_OK)
             spread(group, first, moved);
         else /* of the first; the others are tried without it */
-            *group->statuses[first] = note_failure(&group->remotes[first], status);
+            *group->statuses[first] = judge(guest, &group->remotes[first],
+                                            group->slices[first]->remote + group->slices[first]->moved, status);
     }
 }
 

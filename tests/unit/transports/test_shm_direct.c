@@ -156,6 +156,24 @@ static void memory_that_its_owner_has_unmapped_is_an_error_and_no_more(void **st
     free(local);
 }
 
+static void memory_of_the_caller_that_is_not_there_says_nothing_of_the_peers(void **state) {
+    struct ordinary ordinary;
+    void *nowhere = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct slice slice, *group[1] = {&slice};
+    int32_t status;
+
+    assert_true(nowhere != MAP_FAILED);
+    publish_ordinary(&ordinary, *state);
+    slice = slice_of(&ordinary, MC_READ, 0, nowhere, 8);
+    assert_true(shm_guest_reach(ordinary.world->guest, &slice));
+    assert_int_equal(shm_guest_step(ordinary.world->guest, &slice), MC_ERR_INVALID_ARGUMENT);
+    shm_guest_step_group(ordinary.world->guest, group, 1, &status);
+    assert_int_equal(status, MC_ERR_INVALID_ARGUMENT);
+    assert_true(shm_guest_reach(ordinary.world->guest, &slice));
+    withdraw_ordinary(&ordinary);
+    munmap(nowhere, PAGE);
+}
+
 static void memory_that_can_not_be_read_is_left_to_others_from_the_start(void **state) {
     struct ordinary ordinary;
     uint8_t local[8];
@@ -486,6 +504,7 @@ int main(void) {
         test_of(a_checksum_is_of_all_pieces_of_mapped_memory_too),
         test_of(a_guard_in_ordinary_memory_is_compared_before_and_after),
         test_of(memory_that_its_owner_has_unmapped_is_an_error_and_no_more),
+        test_of(memory_of_the_caller_that_is_not_there_says_nothing_of_the_peers),
         test_of(memory_that_can_not_be_read_is_left_to_others_from_the_start),
         test_of(an_ordinary_region_under_copy_is_busy),
         test_of(ordinary_memory_has_nothing_that_could_be_asked_for),
