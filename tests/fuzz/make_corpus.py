@@ -217,6 +217,8 @@ def records() -> dict[str, bytes]:
         "record-owner-length-2-31": b"\x8a" + SEGMENT + text(b"127.0.0.1:1", 1 << 31),
         "record-holding": b"\x8b" + holding(),
         "record-none": b"\xfe",
+        **{f"record-{kind:02x}-numbers": bytes([kind]) + bytes(range(1, 101)) for kind in range(0x80, 0x8E)},
+        **{f"record-{kind:02x}-zeros": bytes([kind]) + bytes(100) for kind in range(0x80, 0x8E)},
     }
 
 
@@ -253,8 +255,112 @@ def messages() -> dict[str, bytes]:
     }
 
 
+def page_step(kind: int, slot: int = 0, value: int = 0) -> bytes:
+    """One of fuzz_regions.c."""
+    return struct.pack("<B", kind) + slot.to_bytes(3, "little") + struct.pack("<Q", value % 2**64)
+
+
+def page_slot(slot: int, key: int, base: int, length: int, memory: int, offset: int, size: int, access: int) -> bytes:
+    fields = (key, base, length, memory, offset, size, access)
+    return b"".join(page_step(field, slot, value) for field, value in enumerate(fields))
+
+
+def pages() -> dict[str, bytes]:
+    note, used, refresh, give, find, inside = 7, 10, 11, 13, 14, 15
+    base = 0x7F0000001000
+    opened = page_slot(3, 5, base, 4096, 1, 8192, 16384, 3) + page_step(note, 3)
+    looks = page_step(give, 3) + page_step(inside, 3, 64 * 8) + page_step(find, 16, base + 4080)
+    closed = page_step(0, 3, 8) + page_step(note, 3) + page_step(refresh)
+    again = page_slot(3, 9, base, 100, 0, 0, 0, 1) + page_step(note, 3) + page_step(refresh)
+    many = b"".join(page_slot(n, 5, base + 4096 * (n * 7 % 300), 4096, 0, 0, 0, 3) for n in range(300))
+    seeds = {
+        "empty": b"",
+        "region": opened + page_step(refresh) + looks,
+        "region-that-closes": opened + page_step(refresh) + looks + closed + looks,
+        "region-that-opens-again": opened + page_step(refresh) + closed + again + looks,
+        "slots-used-too-many": page_step(used, 0, 2**32 - 1) + page_step(8, 0, 2**63) + page_step(refresh),
+        "changes-run-backwards": opened + page_step(refresh) + page_step(8, 0, 0) + page_step(refresh),
+        "log-beyond-slots": page_step(9, 0, 2**32 - 1) + page_step(8, 0, 1) + page_step(refresh),
+        "many": many + page_step(used, 0, 300) + page_step(8, 0, 5000) + page_step(refresh) + looks,
+        "two-at-one-address": page_slot(4, 5, base, 8, 0, 0, 0, 3) + page_step(note, 4) + opened + page_step(refresh),
+        "two-sizes-of-one-memory": opened
+        + page_slot(4, 5, base + 8192, 4096, 1, 0, 4096, 3)
+        + page_step(note, 4)
+        + page_step(refresh)
+        + page_step(give, 3)
+        + page_step(give, 4)
+        + page_step(inside, 4, 64 * 4096),
+    }
+    lies = {
+        "wraps-around": (5, 2**64 - 8, 4096, 1, 0, 4096, 3),
+        "length-0": (5, base, 0, 1, 0, 4096, 3),
+        "beyond-its-memory": (5, base, 4096, 1, 1, 4096, 3),
+        "offset-near-2-64": (5, base, 4096, 1, 2**64 - 4096, 4096, 3),
+        "not-aligned-like-its-memory": (5, base, 4096, 1, 4, 8192, 3),
+        "memory-near-2-64": (5, base, 4096, 1, 0, 2**64 - 1, 3),
+        "rights-unknown": (5, base, 4096, 0, 0, 0, 2**64 - 1),
+        "closing": (6, base, 4096, 1, 0, 4096, 3),
+        "state-3": (7, base, 4096, 1, 0, 4096, 3),
+    }
+    seeds |= {name: page_slot(3, *lie) + page_step(note, 3) + page_step(refresh) + looks for name, lie in lies.items()}
+    return seeds
+
+
+def rings() -> dict[str, bytes]:
+    """Steps of fuzz_ring.c, behind the byte that says which side this is."""
+
+    def step(kind: int, value: int = 0, line: int = 0) -> bytes:
+        return struct.pack("<BQ", kind | line << 3, value % 2**64)
+
+    receive, send, word, peek, sleep, ring, heed = 0, 1, 2, 4, 5, 6, 7
+    seeds = {"empty": b"", "full": b"\0" + step(send, 70000) + step(send, 1) + step(peek, 2) + step(sleep, 3)}
+    for name, value in {"1": 1, "size": 65536, "too-far": 65537, "near-2-64": 2**64 - 1, "half": 2**63}.items():
+        lines = b"".join(step(word, value, line) for line in range(8))
+        calls = step(receive, 100 | 50 << 32) + step(send, 100 | 65536 << 32) + step(sleep, 3) + step(peek, 3)
+        seeds[f"positions-{name}"] = b"\0" + lines + calls + calls
+        seeds[f"positions-{name}-guest"] = b"\1" + calls + lines + calls
+    seeds["bell-broken"] = b"\0" + step(ring, 5) + step(heed, 1) + step(heed, 0) + step(receive, 9) + step(send, 9)
+    return seeds
+
+
+def packets() -> dict[str, bytes]:
+    """Packets of fuzz_packet.c, behind a byte: bit 0, more may come; 1 to 3, the kind; 4, place for one descriptor."""
+
+    def packet(kind: int, fds: int = 0, length: int = 40, status: int = 0) -> bytes:
+        data = struct.pack("<Ii16sQII", kind, status, bytes(range(16)), 5, 3, 0)
+        return bytes([fds, length]) + (data + bytes(200))[:length]
+
+    def waits(kind: int, room: int = 2) -> bytes:
+        return bytes([kind << 1 | (16 if room == 1 else 0)])
+
+    welcome, mapped, ringed = 2, 4, 6
+    return {
+        "empty": b"",
+        "welcome": waits(welcome) + packet(welcome, 2),
+        "mapped": waits(mapped, 1) + packet(mapped, 1),
+        "ringed": waits(ringed) + packet(ringed, 2),
+        "refused": waits(mapped, 1) + packet(mapped, 0, status=-2009),
+        "too-many-descriptors": waits(mapped, 1) + packet(mapped, 2) + packet(mapped, 8) + packet(mapped, 1),
+        "another-kind": waits(mapped, 1) + packet(welcome, 2) + packet(mapped, 1),
+        "short": waits(mapped, 1) + packet(mapped, 1, 39) + packet(mapped, 1, 1),
+        "long": waits(mapped, 1) + packet(mapped, 1, 41) + packet(mapped, 1, 200),
+        "nothing": waits(mapped, 1) + packet(mapped, 0, 0),
+        "nothing-with-descriptors": waits(mapped, 1) + packet(mapped, 3, 0),
+        "silence": b"\x09",
+        "many": waits(mapped, 1) + packet(mapped, 1) * 20,
+    }
+
+
 def main() -> None:
-    targets = {"frame": frames(), "items": lists(), "message": messages(), "preface": prefaces()}
+    targets = {
+        "frame": frames(),
+        "items": lists(),
+        "message": messages(),
+        "packet": packets(),
+        "preface": prefaces(),
+        "regions": pages(),
+        "ring": rings(),
+    }
     for target, seeds in targets.items():
         (CORPUS / target).mkdir(parents=True, exist_ok=True)
         for name, data in seeds.items():
