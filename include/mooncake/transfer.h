@@ -57,6 +57,11 @@ MC_API int64_t mc_engine_address(mc_engine *engine, char *text, size_t size);
 /* The random 128-bit incarnation of this engine. */
 MC_API int32_t mc_engine_incarnation(mc_engine *engine, uint8_t ret_incarnation[16]);
 
+/* Where this host's memory, processors and network cards are to each other, as JSON in the reference's matrix format:
+ * {"cpu:0":[[preferred cards],[others]],…}; written and returned as by mc_capabilities. Read from sysfs when the engine
+ * is opened, or taken from MC_CUSTOM_TOPO_JSON (a file); MC_TE_FILTERS leaves only the cards that it names. */
+MC_API int64_t mc_engine_topology(mc_engine *engine, char *text, size_t size);
+
 #define MC_METRICS_JSON 0u
 #define MC_METRICS_PROMETHEUS 1u /* the text format, version 0.0.4 */
 

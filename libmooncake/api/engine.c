@@ -91,6 +91,22 @@ int32_t mc_engine_incarnation(mc_engine *handle, uint8_t ret_incarnation[16]) {
     return MC_OK;
 }
 
+int64_t mc_engine_topology(mc_engine *handle, char *text, size_t size) {
+    struct engine *engine;
+    struct writer writer;
+    int32_t status;
+
+    if (text == NULL && size > 0)
+        return MC_ERR_INVALID_ARGUMENT;
+    status = engine_call_begin(handle, &engine, NULL);
+    if (status != MC_OK)
+        return status;
+    writer_init(&writer, text, size);
+    writer_print(&writer, "%s", engine->topology);
+    engine_call_end(engine);
+    return (int64_t)writer.length;
+}
+
 /* ---- Memory ---- */
 
 int32_t mc_memory_alloc(uint64_t size, const struct mc_memory_options *options, uint64_t *ret_memory,

@@ -17,6 +17,7 @@
 #include "net/gone.h"
 #include "os/event.h"
 #include "os/thread.h"
+#include "topology/topology.h"
 #include "transfer/batch.h"
 #include "transfer/metrics.h"
 #include "transfer/naming.h"
@@ -34,6 +35,7 @@ static void destroy(struct ref *ref) {
     struct engine *engine = list_entry(ref, struct engine, object.ref);
 
     metrics_free(engine->metrics);
+    free(engine->topology);
     pthread_cond_destroy(&engine->quiet);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
@@ -381,6 +383,8 @@ int32_t engine_open(const struct mc_engine_options *options, struct engine **ret
                                      : status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
     if (status == MC_OK)
         status = naming_open(options, &engine->naming, error);
+    if (status == MC_OK)
+        status = topology_matrix(TOPOLOGY_SYSFS, &engine->topology, error);
     if (status == MC_OK)
         status = auth_load(config_text(SETTING_KEY_FILE, options->key_file), &engine->auth, error);
     if (status == MC_OK && auth_random(engine->identity.incarnation, sizeof(engine->identity.incarnation)) != MC_OK)

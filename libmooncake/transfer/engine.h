@@ -46,6 +46,7 @@ struct engine {
     struct registry *registry;
     struct notifications *notifications;
     struct naming *naming;
+    char *topology; /* the matrix, as JSON */
     struct metrics *metrics;
     struct transport_host host;
     struct engine_transport transports[ENGINE_TRANSPORTS]; /* cheapest first */

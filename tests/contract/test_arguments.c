@@ -225,6 +225,10 @@ static int64_t the_address(const struct pair *pair, char *text, size_t size) {
     return mc_engine_address(pair->here, text, size);
 }
 
+static int64_t the_topology(const struct pair *pair, char *text, size_t size) {
+    return mc_engine_topology(pair->here, text, size);
+}
+
 static int64_t the_explanation(const struct pair *pair, char *text, size_t size) {
     return mc_peer_explain(pair->peer, text, size);
 }
@@ -235,10 +239,10 @@ static int64_t the_capabilities(const struct pair *pair, char *text, size_t size
 }
 
 static void texts_never_exceed_their_room(void **state) {
-    static const text_call calls[] = {the_address, the_explanation, the_capabilities};
+    static const text_call calls[] = {the_address, the_topology, the_explanation, the_capabilities};
     const struct pair *pair = *state;
 
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         char whole[4096], text[4100];
         int64_t length = calls[i](pair, whole, sizeof(whole));
 
