@@ -134,7 +134,7 @@ int32_t server_adopt(struct server *server, const uint8_t client[16], struct rin
     const struct session_options options = options_of(server);
     int32_t status = MC_ERR_TOO_MANY;
 
-    if (server->ring_count < SERVER_RINGS && server->session_count < server->options.sessions)
+    if (server->ring_count < server->options.rings && server->session_count < server->options.sessions)
         status = session_adopt(&options, stream_of_ring(ring), client, &server->sessions);
     if (status == MC_OK) {
         server->session_count++;

@@ -69,12 +69,11 @@ uint8_t *exchange_reply_body(struct exchange *exchange, uint32_t length);
  * has left, not in this call. One whose session is ending is left to its `ended`. */
 void exchange_finish(struct exchange *exchange, int32_t status);
 
-#define SERVER_RINGS 256u /* at most: each has ring_memory_size() bytes */
-
 struct server_options {
     struct loop *loop;
     const struct identity *self;
     uint32_t sessions; /* at most */
+    uint32_t rings;    /* at most, each with ring_memory_size() bytes */
     int backlog;
     uint64_t stall_time; /* in which 1 MiB of a frame must move; 0: 30 s */
 };
@@ -106,7 +105,7 @@ int32_t server_listen(struct server *server, const struct address *address, stru
                       struct mc_error *error);
 
 /* Serves a client of this host, which has shown who it is, through a ring as well; on the loop's thread. The ring is the
- * server's after MC_OK. MC_ERR_TOO_MANY: it has SERVER_RINGS of them, or as many sessions as it may. */
+ * server's after MC_OK. MC_ERR_TOO_MANY: it has as many of them, or sessions, as it may. */
 int32_t server_adopt(struct server *server, const uint8_t client[16], struct ring *ring);
 
 /* Closes the listener and all sessions. On the loop's thread. NULL is fine; returns NULL. */

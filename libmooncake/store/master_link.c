@@ -63,6 +63,7 @@ static int32_t connect_to(struct master_link *link, uint64_t timeout, struct con
         ref_drop(&connection->ref);
         return status;
     }
+    engine_speed_up(link->engine, connection->channel);
     *ret_connection = connection;
     return MC_OK;
 }

@@ -189,23 +189,27 @@ static int32_t read_settings(struct engine *engine, const struct mc_engine_optio
 
 static int32_t open_server(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
     struct server_options server = {.loop = engine->loop, .self = &engine->identity};
-    uint64_t sessions, backlog, notifications;
+    uint64_t sessions, backlog, notifications, rings;
     int32_t status = config_u64(SETTING_SESSIONS, 0, &sessions, error);
 
     if (status == MC_OK)
         status = config_u64(SETTING_LISTEN_BACKLOG, 0, &backlog, error);
+    if (status == MC_OK)
+        status = config_u64(SETTING_RINGS, 0, &rings, error);
     if (status == MC_OK)
         status = config_u64(SETTING_NOTIFICATIONS, options->notifications, &notifications, error);
     if (status != MC_OK)
         return status;
     server.sessions = (uint32_t)sessions;
     server.backlog = (int)backlog;
+    server.rings = (uint32_t)rings;
     engine->registry = registry_new(&registry_hooks, engine);
     engine->notifications = notifications_new((uint32_t)notifications);
     if (engine->registry == NULL || engine->notifications == NULL || server_open(&server, &engine->server) != MC_OK)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
     engine->host.loop = engine->loop;
     engine->host.server = engine->server;
+    engine->host.rings = rings > 0;
     notifications_serve(engine->notifications, engine->server);
     return MC_OK;
 }
@@ -260,6 +264,12 @@ static int32_t listen_at(struct engine *engine, const struct mc_engine_options *
 }
 
 /* ---- What is built on an engine ---- */
+
+void engine_speed_up(struct engine *engine, struct channel *channel) {
+    for (size_t i = 0; i < ENGINE_TRANSPORTS; i++)
+        if (engine->transports[i].transport != NULL && engine->transports[i].ops->speed_up != NULL)
+            engine->transports[i].ops->speed_up(engine->transports[i].transport, channel);
+}
 
 bool engine_in_flight(struct engine *engine, const void *guard) {
     for (size_t i = 0; i < ENGINE_TRANSPORTS; i++) {

@@ -88,6 +88,10 @@ void engine_unuse(struct engine *engine);
 
 /* ---- For what is built on engines. All within an engine call, or on the loop's thread while the engine serves. ---- */
 
+/* Has the calls of a channel, which was greeted and is nobody's peer, take the best way there is: through shared memory,
+ * if the other end is on this host. Waits for it a moment, so not on the loop's thread. */
+void engine_speed_up(struct engine *engine, struct channel *channel);
+
 /* Is a guarded transfer by a peer under way that may have found this 8-byte word of the engine's registered memory
  * equal to its guard value? To be asked by whoever has changed the word: after false, none that began before the change
  * goes on. True may also mean that another one is under way. Any thread. */

@@ -48,6 +48,7 @@ struct transport_host {
     uint32_t slice;           /* bytes a frame may carry */
     uint64_t connect_timeout; /* ns that connecting to a peer may take */
     bool checksum;            /* over payloads that cross a network */
+    bool rings;               /* calls may go through them */
     void *context;
     /* Finds [address, address + length) in one registered region with all rights in `access`, and keeps it registered
      * until unpin. MC_ERR_NOT_REGISTERED, MC_ERR_ACCESS_DENIED. Any thread. */

@@ -72,14 +72,15 @@ static int32_t shm_connect(struct transport *transport, struct channel *channel,
     }
     status = shm_guest_open(transport->host, channel, &guest, reason);
     if (status == MC_OK) {
-        shm_guest_control(guest, channel);
+        if (transport->host->rings)
+            shm_guest_control(guest, channel);
         *ret_link = (struct transport_link *)(void *)guest;
     }
     return status;
 }
 
 static void shm_speed_up(struct transport *transport, struct channel *channel) {
-    if (memcmp(channel_incarnation(channel), transport->host->self->incarnation, 16) != 0)
+    if (transport->host->rings && memcmp(channel_incarnation(channel), transport->host->self->incarnation, 16) != 0)
         shm_control_open(transport->host, channel);
 }
 
