@@ -192,8 +192,9 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch, transfer_request_
 int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch, transfer_request_t *entries, size_t n,
                              notify_msg_t notify);
 
-/* The state of one task, numbered from 0. Each ends at the latest after MC_TRANSFER_TIMEOUT seconds (30); then nothing
- * touches its buffer any more. */
+/* The state of one task, numbered from 0; whoever asks for the same one again moves its bytes meanwhile, for a few
+ * microseconds. Each ends at the latest after MC_TRANSFER_TIMEOUT seconds (30); then nothing touches its buffer any
+ * more. */
 int getTransferStatus(transfer_engine_t engine, batch_id_t batch, size_t task, transfer_status_t *out);
 
 /* 4, with the batch as it was, while a task hasn't ended. */
