@@ -129,6 +129,23 @@ class Engine:
         check(lib.mc_engine_incarnation(self.handle, value))
         return bytes(value)
 
+    def topology(self) -> dict[str, list[list[str]]]:
+        """How near network cards are to memory: {"cpu:0": [[preferred cards], [others]], …}."""
+        from json import loads
+
+        return loads(read_text(lambda text, size: lib.mc_engine_topology(self.handle, text, size)))
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters and latency histograms since the engine was opened, in all and for each path and peer."""
+        from json import loads
+
+        return loads(read_text(lambda text, size: lib.mc_engine_metrics(self.handle, lib.MC_METRICS_JSON, text, size)))
+
+    def prometheus(self) -> str:
+        """metrics() as the text that Prometheus reads, to be served by the program."""
+        kind = lib.MC_METRICS_PROMETHEUS
+        return read_text(lambda text, size: lib.mc_engine_metrics(self.handle, kind, text, size))
+
     @property
     def closed(self) -> bool:
         """True after close()."""

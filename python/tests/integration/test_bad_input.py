@@ -193,10 +193,12 @@ def test_bytes_are_copied_in_and_out_within_bounds(old: TransferEngine) -> None:
             old.read_bytes_from_buffer(wrong, length)
 
 
-def test_what_is_not_built_says_so(old: TransferEngine) -> None:
-    with pytest.raises(NotImplementedError):
-        old.get_local_topology()
+def test_what_is_not_needed_is_0(old: TransferEngine) -> None:
     assert old.warmup_efa_segment("any") == 0
+    with pytest.raises(TypeError):
+        old.warmup_efa_segment(7)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        old.get_local_topology(7)  # type: ignore[arg-type]
 
 
 def test_addresses_of_single_transfers_are_checked(old: TransferEngine) -> None:

@@ -268,6 +268,28 @@ def test_the_path_is_the_one_that_was_asked_for(path: str, peer: Peer) -> None:
     assert all(row["usable"] or row["reason"] for row in peer.explain()["transports"])
 
 
+def test_what_is_moved_is_counted(engine: Engine, there: Any, peer: Peer, memory: Memory, path: str) -> None:
+    before = engine.metrics()["total"]
+    for _ in range(5):
+        peer.write(memory, there.base, 100)
+        peer.read(memory, there.base, 10)
+    asyncio.run(engine.write(peer, memory, there.base, 1))
+    after = engine.metrics()["total"]
+    moved = {kind: after["bytes"][kind] - before["bytes"][kind] for kind in ("read", "write")}
+    assert moved == {"read": 50, "write": 501}
+    assert f'transport="{path}",opcode="write"' in engine.prometheus()
+    assert "cpu:0" in engine.topology()
+
+
+def test_a_range_of_a_peer_on_the_same_host_is_explained(engine: Engine, there: Any, peer: Peer, path: str) -> None:
+    peer.write(bytes(0), there.base, 0)
+    rows = [row for row in peer.explain()["regions"] if row["base"] == there.base]
+    if path == "shm":
+        assert [(row["length"], row["path"], row["how"]) for row in rows] == [(there.size, "shm", "mapped")]
+    else:
+        assert all(row["path"] != "shm" for row in rows)
+
+
 def test_a_peer_gives_a_sign_of_life(peer: Peer) -> None:
     peer.probe()
 

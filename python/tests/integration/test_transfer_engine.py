@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import random
 import socket
@@ -275,7 +276,8 @@ def test_the_first_buffer_of_a_peer_is_known_on_this_host_or_0(old_there: Any, p
         assert engine.get_first_buffer_address("127.0.0.1:1") == 0
         assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "", "") == 0
         assert engine.get_first_buffer_address("127.0.0.1:1") == 0
-        assert engine.get_first_buffer_address(old_there.address) in (0, old_there.base)
+        first = engine.get_first_buffer_address(old_there.address)
+        assert first == old_there.base if path == "shm" else first in (0, old_there.base)
 
 
 @pytest.mark.parametrize("path", ["shm", "tcp"])
@@ -309,6 +311,24 @@ def test_initialize_says_no_once(caplog: pytest.LogCaptureFixture) -> None:
             assert engine.initialize_ext("127.0.0.1", "P2PHANDSHAKE", "rdma", "", "p2p") == 0
             assert "'rdma'" in caplog.text
         assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == -1
+
+
+def test_the_topology_is_the_reference_s_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = {"cpu:0": [["mlx5_0"], ["mlx5_1", "mlx5_2"]], "cuda:0": [["mlx5_1"], []]}
+    file = tmp_path / "topology.json"
+    file.write_text(json.dumps(matrix))
+    with TransferEngine() as engine:
+        here = json.loads(engine.get_local_topology())
+        assert "cpu:0" in here
+        assert all(len(lists) == 2 for lists in here.values())
+        monkeypatch.setenv("MC_CUSTOM_TOPO_JSON", str(file))
+        assert json.loads(engine.get_local_topology()) == matrix
+        assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+        monkeypatch.delenv("MC_CUSTOM_TOPO_JSON")
+        assert json.loads(engine.get_local_topology()) == matrix == engine.get_engine().topology()
+        filtered = {"cpu:0": [["mlx5_0"], ["mlx5_2"]], "cuda:0": [[], []]}
+        assert json.loads(engine.get_local_topology("mlx5_0, mlx5_2")) == filtered
+        assert json.loads(engine.get_local_topology("")) == matrix
 
 
 def test_the_engine_beneath_can_be_shared() -> None:
