@@ -407,6 +407,22 @@ static int32_t do_capabilities(char **argument) {
     return MC_OK;
 }
 
+/* metrics ENGINE FORMAT -> the text, hexadecimal */
+static int32_t do_metrics(char **argument) {
+    uint32_t format = (uint32_t)number(argument[1]);
+    int64_t length = mc_engine_metrics(engine(argument[0]), format, NULL, 0);
+    size_t size = length < 0 ? 0 : (size_t)length + 65536; /* it may grow in between */
+    char *text = length < 0 ? NULL : malloc(size);
+
+    if (length < 0)
+        return (int32_t)length;
+    length = mc_engine_metrics(engine(argument[0]), format, text, size);
+    printf("ok ");
+    print_hex(text, (size_t)length < size ? (size_t)length : size - 1);
+    free(text);
+    return MC_OK;
+}
+
 static int32_t do_exit(char **argument) {
     exit((int)number(argument[0]));
 }
@@ -451,6 +467,7 @@ static const struct command {
     {"exit", 1, do_exit, 0},
     {"capabilities", 0, do_capabilities, 1},
     {"open", 8, do_open, 1},
+    {"metrics", 2, do_metrics, 1},
 };
 
 static void obey(char *line) {
