@@ -131,6 +131,9 @@ class Actor:
         told = json.loads(" ".join(self.ask("explain", peer)))
         return told if isinstance(told, dict) else {"transports": told, "regions": []}
 
+    def metrics(self, engine: int = 0) -> dict[str, Any]:
+        return json.loads(bytes.fromhex(self.ask("metrics", engine, 0)[0]))
+
     def path(self, peer: int) -> str:
         """The cheapest path to a peer."""
         return next(name for name, path in self.explain(peer).items() if path["usable"])

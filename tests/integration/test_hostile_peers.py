@@ -155,6 +155,35 @@ def test_a_region_with_half_a_write_under_way_can_be_unregistered_when_the_clien
     target.ask("unmap", base, SIZE)
 
 
+# Fault 17.
+def test_what_closes_a_connection_is_counted(target: Actor, base: int) -> None:
+    """A preface that fails, a broken frame, half a frame; a client that just goes counts as none of them."""
+
+    def sessions() -> tuple[int, int, int]:
+        counts = target.metrics()["sessions"]
+        return counts["accepted"], counts["refused"], counts["broken"]
+
+    before = sessions()
+    with unharmed(target, base):
+        for hello in BAD_HELLOS.values():
+            with socket.create_connection(where(target)) as stranger:
+                stranger.sendall(hello)
+                assert closed(stranger)
+        for frame in BAD_FRAMES.values():
+            with Peer(*where(target)) as hostile:
+                hostile.send(frame)
+                hostile.socket.setblocking(True)
+                assert closed(hostile.socket)
+        with Peer(*where(target)) as hostile:
+            hostile.ping()
+            hostile.send(Frame(wire.WRITE, address=base, length=1000, payload_size=1000).pack() + b"before")
+    hellos, frames = len(BAD_HELLOS), len(BAD_FRAMES) + 1
+    wanted = (before[0] + hellos + frames + 1, before[1] + hellos, before[2] + frames)
+    deadline = time.monotonic() + 5
+    while sessions() != wanted:
+        assert time.monotonic() < deadline, f"{sessions()}, not {wanted}"
+
+
 def bad_ranges(base: int) -> list[tuple[int, int]]:
     return [
         (base - 1, 1),

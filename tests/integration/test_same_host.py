@@ -8,6 +8,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import random
 import re
 import resource
 import socket
@@ -25,7 +26,7 @@ from peer import Peer, unpack_message
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 1 << 20
-HELLO, WELCOME, MAP, MAPPED = 1, 2, 3, 4
+HELLO, WELCOME, MAP, MAPPED, RING = 1, 2, 3, 4, 5
 SLOTS = 131072
 LOG = 4096
 FIRST = 64 + 4 * LOG  # where the slots begin
@@ -319,6 +320,40 @@ def test_a_wrong_packet_closes_the_socket_and_nothing_else(target: Actor, guest:
         guest.ask(BAD_PACKETS[name])
     with invited(target) as other:
         other.enter()
+
+
+# Fault 17.
+def test_random_packets_do_no_harm(target: Actor) -> None:
+    chance = random.Random(5)
+    base = target.alloc(SIZE)
+    before = len(target.descriptors())
+
+    def packet(guest: Guest) -> bytes:
+        kind = chance.choice([HELLO, MAP, MAP, RING, WELCOME, 0, 9, 2**32 - 1])
+        key = chance.choice([0, 5, 2**64 - 1, chance.randrange(2**64)])
+        slot = chance.choice([0, 0, 1, SLOTS - 1, SLOTS, 2**32 - 1])
+        token = chance.choice([guest.token, guest.answer, chance.randbytes(16)])
+        data = PACKET.pack(kind, chance.choice([0, 0, -1, 7]), token, key, slot, chance.choice([0, 0, 1]))
+        return data if chance.random() < 0.8 else data[: chance.randrange(1, 41)] + bytes(chance.choice([0, 1, 100]))
+
+    for _ in range(60):
+        with invited(target) as hostile, contextlib.suppress(OSError, ValueError, struct.error):
+            if chance.random() < 0.8:
+                hostile.enter()
+            for _ in range(20):
+                _, descriptors = hostile.ask(packet(hostile))
+                for descriptor in descriptors:
+                    os.close(descriptor)
+    with invited(target) as guest:
+        guest.enter()
+        index, slot = guest.find(base)
+        code, (descriptor,) = guest.map(index, slot[0])
+        assert code == 0
+        os.close(descriptor)
+    deadline = time.monotonic() + 5
+    while len(target.descriptors()) > before:
+        assert time.monotonic() < deadline
+    target.ask("unregister", 0, base)
 
 
 def test_descriptors_from_a_guest_close_the_socket_and_are_not_kept(target: Actor, guest: Guest) -> None:
