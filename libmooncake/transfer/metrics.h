@@ -28,7 +28,7 @@
 /* Requests of at most so many bytes are small. */
 #define METRICS_SMALL 65536u
 /* The latency of one in so many small requests is observed, and of all others. */
-#define METRICS_SAMPLE 32u
+#define METRICS_SAMPLE 16u
 /* The sum of small requests: how many above, their bytes below. 2^24 of them fit, of 2^16 bytes each; they are carried
  * over at half of that. */
 #define METRICS_ONE_SMALL (UINT64_C(1) << 40)

@@ -279,7 +279,7 @@ static void write_prometheus(struct metrics *metrics, const struct metrics_engin
     write_head(writer, "failures_total", "counter", "Requests that have not completed, by their status.");
     write_family(writer, metrics, engine, failures_lines);
     write_head(writer, "latency_seconds", "histogram",
-               "Time from submission to completion; of small requests, up to 64 KiB, one in 32 is observed.");
+               "Time from submission to completion; of small requests, up to 64 KiB, one in 16 is observed.");
     write_family(writer, metrics, engine, latency_lines);
     write_peer_family(writer, metrics, "connects_total", "Connections that were made to the peer.",
                       offsetof(struct metrics_peer, lanes.connects));

@@ -173,7 +173,7 @@ def test_seventy_completed_and_thirty_failed_requests_read_exactly_so(start: Sta
             assert metrics.value("failures_total", **where, status=code) == count
     link = metrics.link(there.address, transport)
     assert link["completed"] == 70
-    assert metrics.latency(there.address, transport, "small") == 2 + 1  # of 40 and of 20, one in 32
+    assert metrics.latency(there.address, transport, "small") == 3 + 2  # of 40 and of 20, one in 16
     assert metrics.latency(there.address, transport, "large") == 10
 
 
@@ -203,7 +203,7 @@ def test_requests_of_a_batch_are_counted_one_by_one(start: Start) -> None:
     metrics = Metrics(actor)
     requests = metrics.link(there.address, "tcp")["requests"]["write"]
     assert requests == metrics.json["total"]["completed"] > 0
-    assert metrics.latency(there.address, "tcp", "small") == -(-requests // 32)
+    assert metrics.latency(there.address, "tcp", "small") == -(-requests // 16)
     assert metrics.json["batches_in_flight"] == metrics.value("batches_in_flight") == 0
 
 

@@ -89,7 +89,7 @@ static void every_code_has_a_counter_and_unknown_ones_are_internal_errors(void *
     metrics_free(metrics);
 }
 
-static void of_small_requests_one_in_32_is_observed_and_of_large_ones_all(void **state) {
+static void of_small_requests_one_in_16_is_observed_and_of_large_ones_all(void **state) {
     struct metrics *metrics;
     struct link_metrics *link = new_link(&metrics);
     struct link_values values;
@@ -107,8 +107,8 @@ static void of_small_requests_one_in_32_is_observed_and_of_large_ones_all(void *
     }
     values = values_of(link);
     assert_true(metrics_begin(link, MC_READ, METRICS_SMALL + 1) != 0);
-    assert_int_equal(started, 4);
-    assert_int_equal(values.latency[METRICS_OF_SMALL].count, 8);
+    assert_int_equal(started, 7);
+    assert_int_equal(values.latency[METRICS_OF_SMALL].count, 14);
     assert_int_equal(values.latency[METRICS_OF_LARGE].count, 100);
     metrics_free(metrics);
 }
@@ -269,7 +269,7 @@ static void both_texts_have_every_counter(void **state) {
         "\"peer\":\"127.0.0.1:1\",\"transport\":\"shm\",\"requests\":{\"read\":70,\"write\":30}",
         "\"completed\":70,\"failed\":30,\"failures\":{\"MC_ERR_TIMEOUT\":20,\"MC_ERR_GUARD_MISMATCH\":10}",
         "\"total\":{\"requests\":{\"read\":70,\"write\":30},\"bytes\":{\"read\":7000,\"write\":0}",
-        "\"small\":{\"count\":3,",
+        "\"small\":{\"count\":5,",
         "\"large\":{\"count\":0,\"sum\":0,\"buckets\":[]}",
         "\"notified\":1,\"unnotified\":2",
         "\"open_peers\":12,\"batches_in_flight\":11",
@@ -286,8 +286,8 @@ static void both_texts_have_every_counter(void **state) {
         "\nmooncake_transfer_bytes_total{peer=\"127.0.0.1:1\",transport=\"shm\",opcode=\"read\"} 7000\n",
         "\nmooncake_transfer_failures_total{peer=\"127.0.0.1:1\",transport=\"shm\",status=\"MC_ERR_TIMEOUT\"} 20\n",
         "# TYPE mooncake_transfer_latency_seconds histogram\n",
-        "transport=\"shm\",size=\"small\",le=\"+Inf\"} 3\n",
-        "\nmooncake_transfer_latency_seconds_count{peer=\"127.0.0.1:1\",transport=\"shm\",size=\"small\"} 3\n",
+        "transport=\"shm\",size=\"small\",le=\"+Inf\"} 5\n",
+        "\nmooncake_transfer_latency_seconds_count{peer=\"127.0.0.1:1\",transport=\"shm\",size=\"small\"} 5\n",
         "\nmooncake_transfer_notifications_sent_total{peer=\"127.0.0.1:1\"} 1\n",
         "\nmooncake_transfer_notifications_unsent_total{peer=\"127.0.0.1:1\"} 2\n",
         "\nmooncake_transfer_notifications_received_total 7\n",
@@ -339,7 +339,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_counted_by_opcode_with_their_bytes),
         cmocka_unit_test(every_code_has_a_counter_and_unknown_ones_are_internal_errors),
-        cmocka_unit_test(of_small_requests_one_in_32_is_observed_and_of_large_ones_all),
+        cmocka_unit_test(of_small_requests_one_in_16_is_observed_and_of_large_ones_all),
         cmocka_unit_test(a_latency_is_in_the_first_bucket_that_holds_it),
         cmocka_unit_test(nothing_is_lost_or_counted_twice_while_sums_are_carried_over),
         cmocka_unit_test(an_address_has_one_row_that_outlives_its_peers),
