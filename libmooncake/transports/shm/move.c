@@ -176,6 +176,7 @@ static void check_guards(struct shm_guest *guest, struct group *group, int32_t w
     for (size_t i = 0; i < group->count; i++) {
         if (*group->statuses[i] != wanted || !group->slices[i]->guarded || group->guards[i].at != NULL)
             continue;
+        group->words[i] = 0;
         group->local[count] = (struct iovec){&group->words[i], sizeof(uint64_t)};
         group->remote[count++] = (struct iovec){(void *)(uintptr_t)group->guards[i].address, sizeof(uint64_t)};
     }

@@ -246,13 +246,11 @@ static void settle(struct shm_regions *regions) {
 
 static struct chunk *chunk_new(const struct shm_regions *regions, uint32_t room) {
     uint32_t capacity = room + room / 2 + 4 < CHUNK_MAX ? room + room / 2 + 4 : CHUNK_MAX;
-    struct chunk *chunk = malloc(sizeof(*chunk) + capacity * sizeof(chunk->entries[0]));
+    struct chunk *chunk = calloc(1, sizeof(*chunk) + capacity * sizeof(chunk->entries[0]));
 
     if (chunk == NULL)
         return NULL;
-    chunk->grave.is_region = false;
     chunk->batch = regions->batch;
-    chunk->count = 0;
     chunk->capacity = capacity;
     return chunk;
 }
@@ -261,11 +259,10 @@ static struct chunk *chunk_new(const struct shm_regions *regions, uint32_t room)
 static struct shm_snapshot *snapshot_copy(const struct shm_snapshot *old) {
     size_t count = old == NULL ? 0 : old->count;
     size_t capacity = count + count / 4 + 2;
-    struct shm_snapshot *draft = malloc(sizeof(*draft) + capacity * sizeof(draft->parts[0]));
+    struct shm_snapshot *draft = calloc(1, sizeof(*draft) + capacity * sizeof(draft->parts[0]));
 
     if (draft == NULL)
         return NULL;
-    draft->grave.is_region = false;
     draft->count = count;
     draft->capacity = capacity;
     if (count > 0)
@@ -371,10 +368,13 @@ static int32_t draft_insert(struct shm_regions *regions, struct shm_snapshot **d
 
 /* Takes a region out that is there. False: no memory. */
 static bool draft_remove(struct shm_regions *regions, struct shm_snapshot *draft, const struct shm_region *region) {
-    size_t part = find_part(draft, region->base) - 1;
-    struct chunk *chunk = own_chunk(regions, draft, part);
+    size_t part = find_part(draft, region->base);
+    struct chunk *chunk;
     uint32_t place;
 
+    if (part-- == 0 || part >= draft->count) /* never: it is there */
+        return true;
+    chunk = own_chunk(regions, draft, part);
     if (chunk == NULL)
         return false;
     place = find_entry(chunk, region->base) - 1;
