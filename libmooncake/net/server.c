@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "net/session.h"
 #include "os/socket.h"
@@ -163,6 +164,7 @@ static void accept_all(struct loop_watch *watch, uint32_t events) {
         if (full && server->session_count - server->options.sessions >= REFUSED_AT_ONCE) {
             socket_close(fd);
             server->refused++;
+            log_sometimes(MC_LOG_WARNING, "connections are refused: %u are open already", server->session_count);
             continue;
         }
         if (session_start(&options, fd, full ? MC_ERR_TOO_MANY : MC_OK, &server->sessions) == MC_OK)

@@ -15,6 +15,9 @@
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "os/address.h"
 #include "os/socket.h"
 
 #define PREFACE_TIME (5 * CLOCK_SECOND)
@@ -245,12 +248,27 @@ static bool ended_cleanly(const struct session *session, int32_t status) {
     return status == MC_ERR_CONNECTION_LOST && !connection_receiving(&session->connection) && !is_sending(session);
 }
 
+/* Ends a session that an operator should hear of: at most a line a second, for strangers may come as they like. */
+static void end_badly(struct session *session, enum session_end end, int32_t status) {
+    struct address address = {.length = sizeof(address.storage)};
+    bool of_note = status == MC_ERR_AUTHENTICATION || status == MC_ERR_TOO_MANY;
+    char text[ADDRESS_TEXT_MAX] = "this host";
+
+    if (!session->on_ring && getpeername(session->watch.fd, (struct sockaddr *)&address.storage, &address.length) == 0)
+        address_format(&address, text);
+    log_sometimes(of_note ? MC_LOG_WARNING : MC_LOG_INFO, "a connection from %s is %s: %s", text,
+                  end == SESSION_REFUSED ? "refused" : "closed", status_text(status));
+    session_end(session, end);
+}
+
 /* The connection can't go on. */
 static void fail(struct session *session, bool was_greeting, int32_t status) {
     if (was_greeting && session->greeting)
-        session_end(session, SESSION_REFUSED);
+        end_badly(session, SESSION_REFUSED, status);
+    else if (ended_cleanly(session, status))
+        session_end(session, SESSION_CLOSED);
     else
-        session_end(session, ended_cleanly(session, status) ? SESSION_CLOSED : SESSION_BROKEN);
+        end_badly(session, SESSION_BROKEN, status);
 }
 
 /* Does what can be done without waiting, unless `status` says that it has ended. Is the session still there? */
@@ -330,10 +348,10 @@ static void on_timer(struct loop_timer *timer, uint64_t now) {
 
     (void)now;
     if (session->greeting)
-        session_end(session, SESSION_REFUSED);
+        end_badly(session, SESSION_REFUSED, MC_ERR_TIMEOUT);
     else if (has_stalled(&session->receiving, is_receiving(session), connection->received) ||
              has_stalled(&session->sending, is_sending(session), connection->sent))
-        session_end(session, SESSION_BROKEN);
+        end_badly(session, SESSION_BROKEN, MC_ERR_TIMEOUT);
     else
         arm(session);
 }

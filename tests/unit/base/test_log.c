@@ -50,6 +50,32 @@ static void a_line_reaches_the_hook_if_its_level_is_wanted(void **state) {
     log_set(MC_LOG_WARNING, NULL, NULL);
 }
 
+static void say_often(int count) {
+    for (int i = 0; i < count; i++)
+        log_sometimes(MC_LOG_WARNING, "again %d", i);
+}
+
+static void what_is_said_again_and_again_is_said_once_a_second(void **state) {
+    const struct timespec pause = {.tv_sec = 1, .tv_nsec = 100000000};
+    struct seen seen = {0};
+
+    (void)state;
+    log_set(MC_LOG_ERROR, keep, &seen);
+    say_often(10); /* at this level nobody hears, and nothing is counted */
+    log_set(MC_LOG_WARNING, keep, &seen);
+    say_often(100);
+    assert_in_range(seen.lines, 1, 2); /* 2 if it took a second */
+    if (seen.lines == 1)
+        assert_string_equal(seen.line, "again 0");
+    nanosleep(&pause, NULL);
+    seen.lines = 0;
+    say_often(1);
+    assert_int_equal(seen.lines, 1);
+    assert_non_null(strstr(seen.line, "again 0 (and "));
+    assert_non_null(strstr(seen.line, " more of this kind)"));
+    log_set(MC_LOG_WARNING, NULL, NULL);
+}
+
 static void a_line_is_one_line_is_cut_and_leaves_errno_alone(void **state) {
     struct seen seen = {0};
     char words[3000];
@@ -268,6 +294,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_reaches_the_hook_if_its_level_is_wanted),
         cmocka_unit_test(a_line_is_one_line_is_cut_and_leaves_errno_alone),
+        cmocka_unit_test(what_is_said_again_and_again_is_said_once_a_second),
         cmocka_unit_test(the_default_hook_writes_warnings_and_errors_to_stderr),
         cmocka_unit_test(a_flood_is_cut_and_its_rest_counted),
         cmocka_unit_test(the_lock_is_free_in_a_child_of_a_busy_parent),
