@@ -14,7 +14,8 @@ class MooncakeError(Exception):
 
     code: the stable negative status code; name: its constant, e.g. "MC_ERR_BUSY"; message: one line of words;
     errno: of the system call that failed, else 0; retryable: whether the same call may succeed later as it is;
-    results: of a call for many keys that failed for some of them: what became of each.
+    results: of a call for many keys that failed for some of them: what became of each; untouched: of a transfer of one
+    range: it is known that nothing of the remote range was changed.
     """
 
     code: int = -1
@@ -23,6 +24,7 @@ class MooncakeError(Exception):
     errno: int | None
     message: str
     results: list[object] | None = None
+    untouched: bool = False
 
     def __init__(self, code: int, name: str, message: str, errno: int = 0) -> None:
         super().__init__(message)

@@ -27,7 +27,7 @@ from ._compat_values import (
     text_of,
 )
 from ._engine import Engine
-from ._flights import UNBEGUN, Flights
+from ._flights import Flights
 from ._peer import Peer
 from ._requests import words
 
@@ -131,10 +131,9 @@ class TransferEngine(EngineMemory):
             try:
                 peer.write(buffer, peer_buffer_address, length)
                 return 0
-            except UNBEGUN:
-                pass
             except MooncakeError as error:
-                return self._failed(error, target_hostname, peer)
+                if not self._may_repeat(error, target_hostname, peer):
+                    return -1
         check_hint(transport_hint)
         return self._transfer(target_hostname, 1, (buffer,), (peer_buffer_address,), (length,))
 
@@ -147,10 +146,9 @@ class TransferEngine(EngineMemory):
             try:
                 peer.read(buffer, peer_buffer_address, length)
                 return 0
-            except UNBEGUN:
-                pass
             except MooncakeError as error:
-                return self._failed(error, target_hostname, peer)
+                if not self._may_repeat(error, target_hostname, peer):
+                    return -1
         check_hint(transport_hint)
         return self._transfer(target_hostname, 0, (buffer,), (peer_buffer_address,), (length,))
 
@@ -189,10 +187,12 @@ class TransferEngine(EngineMemory):
         transport_hint: str = "",
     ) -> int:
         """A read or a write; when it is done the notification, if there is one, is put into the peer's queue."""
+        opcode = TransferOpcode(opcode)
+        if notify is None:
+            single = self.transfer_sync_write if opcode else self.transfer_sync_read
+            return single(target_hostname, buffer, peer_buffer_address, length, transport_hint)
         check_hint(transport_hint)
-        return self._transfer(
-            target_hostname, TransferOpcode(opcode), (buffer,), (peer_buffer_address,), (length,), notify
-        )
+        return self._transfer(target_hostname, opcode, (buffer,), (peer_buffer_address,), (length,), notify)
 
     def batch_transfer_sync(
         self,
@@ -262,12 +262,12 @@ class TransferEngine(EngineMemory):
         results = [self._finish(batch_id, None) for batch_id in words(batch_ids)]
         return 0 if all(result == 1 for result in results) else -1
 
-    def _failed(self, error: MooncakeError, target: str, peer: Peer) -> int:
-        """-1 and a line in the log. A peer that is gone is opened again by the next call."""
-        if self._flights is not None:
-            self._flights.drop_lost(error, target, peer)
+    def _may_repeat(self, error: MooncakeError, target: str, peer: Peer) -> bool:
+        """Whether _transfer() shall try again; if not, a line in the log."""
+        if self._flights is not None and self._flights.may_repeat(error, target, peer):
+            return True
         log("warning", "transfer with %s: %s", target, error)
-        return -1
+        return False
 
     def _transfer(
         self,

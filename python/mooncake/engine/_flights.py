@@ -16,12 +16,13 @@ from ._batch import Batch, Notify
 from ._compat_values import log
 from ._engine import Access, Engine
 from ._peer import Peer
-from ._requests import pack_columns, pack_one
+from ._requests import READ, pack_columns, pack_one
 
 __all__ = ["UNBEGUN", "Flights"]
 
 # What says that a peer is gone. The paths that are left to a peer that is gone may be none at all.
 _LOST = (errors.StalePeer, errors.Unreachable, errors.ConnectionLost, errors.InvalidHandle, errors.NotSupported)
+_GONE_CODES = {kind.code for kind in (errors.StalePeer, errors.Unreachable, errors.ConnectionLost)}
 # Answers after which another peer of the same name may be asked.
 _RESTARTED = (errors.StalePeer, errors.InvalidHandle, errors.NotSupported)
 # Answers after which a whole transfer may be begun again: with another peer, or when its local memory is registered.
@@ -121,7 +122,7 @@ class Flights:
         length: array[int],
         notify: Optional[Notify] = None,
     ) -> None:
-        """One batch to its end; once more if its peer was restarted before anything of it was begun."""
+        """One batch to its end; once more if its peer is gone and nothing of a write was begun."""
         for last in (False, True):
             flight = self._start(target, opcode, local, remote, length, driven=True, notify=notify)
             try:
@@ -131,7 +132,7 @@ class Flights:
                 return
             except MooncakeError as error:
                 self.drop_lost(error, target, flight.peer)
-                if last or not _untouched(flight.batch):
+                if last or not _untouched(flight.batch, opcode):
                     raise
             finally:
                 flight.close()
@@ -208,6 +209,12 @@ class Flights:
             raise
         return flight
 
+    def may_repeat(self, error: MooncakeError, target: str, peer: Peer) -> bool:
+        """After a failed transfer of one range: whether it may be made again, with whoever is at the address now."""
+        if isinstance(error, UNBEGUN):
+            return True
+        return self.drop_lost(error, target, peer) and error.untouched
+
     def drop_lost(self, error: BaseException, target: str, peer: Peer) -> bool:
         """Forgets the peer if the error says that it is gone, so that the next call resolves the name again."""
         if not isinstance(error, _LOST):
@@ -219,6 +226,8 @@ class Flights:
         return True
 
 
-def _untouched(batch: Batch) -> bool:
-    """Whether every request failed for a restarted peer before a byte of it was moved or sent."""
-    return all(row.code == lib.MC_ERR_STALE_PEER and row.bytes == 0 and not row.indeterminate for row in batch.status())
+def _untouched(batch: Batch, opcode: int) -> bool:
+    """Whether every request failed for a peer that is gone, and a write before anything of it was moved or sent."""
+    return all(
+        row.code in _GONE_CODES and (opcode == READ or not (row.bytes or row.indeterminate)) for row in batch.status()
+    )

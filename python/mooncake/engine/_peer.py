@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
+from .._errors import MooncakeError
 from .._native import PENDING, SLICE_NS, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
 from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
@@ -62,7 +63,7 @@ def _check(status: int, error: Any, local: int) -> None:
 class _One:
     """A batch of one request, in structs that are used again."""
 
-    __slots__ = ("cell", "error", "options", "request")
+    __slots__ = ("cell", "error", "options", "request", "row")
 
     def __init__(self) -> None:
         self.request: Any = ffi.new("struct mc_request *")
@@ -71,10 +72,12 @@ class _One:
         )
         self.cell: Any = ffi.new("uint64_t *")
         self.error: Any = new_error()
+        self.row: Any = ffi.new("struct mc_request_status *")
 
 
 _spare_ones: list[_One] = []
 _REQUEST_SIZE: int = ffi.sizeof("struct mc_request")
+_ROW_SIZE: int = ffi.sizeof("struct mc_request_status")
 
 
 def run(
@@ -103,6 +106,7 @@ def run(
     except OverflowError:
         raise ValueError(_RANGE) from None
     one.options.timeout_ns = timeout_ns
+    untouched = True
     try:
         status = lib.mc_batch_submit(engine, request, 1, _REQUEST_SIZE, one.options, cell, error)
         if status == 0:
@@ -111,6 +115,8 @@ def run(
                 status = wait_in_slices(lambda ns: lib.mc_batch_wait(cell[0], ns), None)
             if status:
                 lib.mc_batch_explain(cell[0], error)
+                lib.mc_batch_status(cell[0], 0, one.row, 1, _ROW_SIZE)
+                untouched = opcode == READ or not (one.row.bytes or one.row.flags & lib.MC_STATUS_INDETERMINATE)
     finally:
         if cell[0]:
             if lib.mc_batch_free(cell[0]):
@@ -118,7 +124,11 @@ def run(
                 lib.mc_batch_free(cell[0])
             cell[0] = 0
     if status:
-        _check(status, error, local)
+        try:
+            _check(status, error, local)
+        except MooncakeError as failure:
+            failure.untouched = untouched
+            raise
     _spare_ones.append(one)
 
 
