@@ -222,6 +222,22 @@ def test_addresses_of_single_transfers_are_checked(old: TransferEngine) -> None:
                 move(here, here + 100, 8)
 
 
+def test_options_of_an_engine_are_checked() -> None:
+    with Engine(
+        directory="p2p", busy_poll=0.00005, lanes=4, notifications=10, checksum=True, connect_timeout=1
+    ) as engine:
+        assert engine.address.startswith("127.0.0.1:")
+    for wrong in ({"busy_poll": 2.0}, {"busy_poll": 1e9}, {"lanes": 17}, {"name": "of no directory"}):
+        with pytest.raises(errors.InvalidArgument):
+            Engine(**wrong)  # type: ignore[arg-type]
+    for wrong in ({"busy_poll": -1.0}, {"connect_timeout": -1.0}):
+        with pytest.raises(ValueError, match="timeout"):
+            Engine(**wrong)  # type: ignore[arg-type]
+    for wrong in ({"directory": "redis://127.0.0.1"}, {"directory": "127.0.0.1:2379"}, {"protocol": "rdma"}):
+        with pytest.raises(errors.NotSupported):
+            Engine(**wrong)  # type: ignore[arg-type]
+
+
 def test_the_new_interface_refuses_what_makes_no_sense(old: TransferEngine) -> None:
     engine = old.get_engine()
     with alloc(4096) as memory, engine.register(memory), engine.connect(engine.address) as peer:
