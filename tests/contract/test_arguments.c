@@ -173,6 +173,19 @@ static void batches_are_checked(void **state) {
     OK(mc_batch_free(batch));
 }
 
+static void an_engine_whose_topology_makes_no_sense_does_not_open(void **state) {
+    mc_engine *engine = NULL;
+    int32_t status;
+
+    (void)state;
+    assert_int_equal(setenv("MC_CUSTOM_TOPO_JSON", "/nowhere/at/all", 1), 0);
+    status = mc_engine_open(NULL, &engine, contract_error());
+    if (status != MC_ERR_NOT_SUPPORTED) /* without libjansson */
+        REFUSES(MC_ERR_INVALID_ARGUMENT, mc_engine_open(NULL, &engine, error));
+    assert_int_equal(unsetenv("MC_CUSTOM_TOPO_JSON"), 0);
+    assert_null(engine);
+}
+
 static void options_of_memory_are_checked(void **state) {
     static const struct mc_memory_options wrong[] = {
         {sizeof(wrong[0]), 4, 0, 0},
@@ -287,13 +300,10 @@ static void an_error_struct_is_filled_as_far_as_it_goes(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CONTRACT_TEST(engine_options_are_checked),
-    CONTRACT_TEST(addresses_are_checked),
-    CONTRACT_TEST(batches_are_checked),
-    CONTRACT_TEST(options_of_memory_are_checked),
-    CONTRACT_TEST(other_arguments_are_checked),
-    CONTRACT_TEST(texts_never_exceed_their_room),
-    CONTRACT_TEST(an_error_struct_is_filled_as_far_as_it_goes),
+    CONTRACT_TEST(engine_options_are_checked),    CONTRACT_TEST(addresses_are_checked),
+    CONTRACT_TEST(batches_are_checked),           CONTRACT_TEST(an_engine_whose_topology_makes_no_sense_does_not_open),
+    CONTRACT_TEST(options_of_memory_are_checked), CONTRACT_TEST(other_arguments_are_checked),
+    CONTRACT_TEST(texts_never_exceed_their_room), CONTRACT_TEST(an_error_struct_is_filled_as_far_as_it_goes),
 };
 
 CONTRACT_PART(contract_arguments, tests);
