@@ -15,8 +15,9 @@
 #include "compat/transfer_engine/inside.h"
 
 #define TASKS_MAX ((size_t)1 << 20)
-#define REQUESTS_NEAR 64u         /* as many are put together on the stack */
-#define DRIVE_TIME UINT64_C(5000) /* nanoseconds for which a call may move the bytes that it asks for */
+#define REQUESTS_NEAR 64u           /* as many are put together on the stack */
+#define DRIVE_TIME UINT64_C(5000)   /* nanoseconds for which a call may move the bytes that it asks for */
+#define MOMENT UINT64_C(1000000000) /* that a batch may take to end when its requests have: far more than it does */
 
 _Static_assert(MC_STATE_CANCELLED == STATUS_CANCELED && MC_STATE_COMPLETED == STATUS_COMPLETED &&
                    MC_STATE_TIMEOUT == STATUS_TIMEOUT && MC_STATE_FAILED == STATUS_FAILED && MC_READ == OPCODE_READ &&
@@ -321,10 +322,27 @@ int getTransferStatus(transfer_engine_t handle, batch_id_t number, size_t task, 
 
 /* ---- Freeing ---- */
 
+/* Has a submission ended, with all that can be seen of it? A batch of the library ends a moment after its last request
+ * has, and whoever has seen that one end may free it. */
+static bool is_over(const struct batch *batch, size_t index) {
+    const struct submission *submission = &batch->submissions[index];
+    size_t end = index + 1 < batch->count ? submission[1].first : batch->tasks;
+
+    if (mc_batch_wait(submission->batch, 0) != MC_ERR_PENDING)
+        return true;
+    for (size_t task = submission->first; task < end; task++) {
+        struct mc_request_status request = {0};
+
+        if (look(submission, task, &request) != MC_OK || request.state == MC_STATE_PENDING)
+            return false;
+    }
+    return mc_batch_wait(submission->batch, MOMENT) != MC_ERR_PENDING;
+}
+
 /* Frees the library's batches, if all have ended; with the lock held. */
 static int32_t free_submissions(struct batch *batch) {
     for (size_t i = 0; i < batch->count; i++)
-        if (mc_batch_wait(batch->submissions[i].batch, 0) == MC_ERR_PENDING)
+        if (!is_over(batch, i))
             return MC_ERR_BUSY;
     for (size_t i = 0; i < batch->count; i++)
         (void)mc_batch_free(batch->submissions[i].batch);
