@@ -120,10 +120,10 @@ static void when_all_tasks_have_ended_the_peer_is_told_and_the_batch_can_be_free
         assert_int_equal(submitTransferWithNotify(pair->here, batch, &request, 1, words((char[]){"n"}, (char[]){"m"})),
                          0);
         assert_int_equal(task_end(pair, batch, 0, NULL), STATUS_COMPLETED);
-        assert_int_equal(freeBatchID(pair->here, batch), 0);
         list = getNotifsFromEngine(pair->there, &n);
         assert_int_equal(n, 1);
         assert_int_equal(freeNotifsMsgBuf(list, n), 0);
+        assert_int_equal(freeBatchID(pair->here, batch), 0);
     }
 }
 
