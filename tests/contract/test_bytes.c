@@ -43,6 +43,7 @@ static void all_sizes(const struct pair *pair, const struct ends *ends) {
                     transfer_exactly(pair, ends, opcode, length, MARGIN + offsets[j][0], MARGIN + offsets[j][1]);
 }
 
+/* Fault 16. */
 static void every_size_is_exact_between_memory_of_mc_memory_alloc(void **state) {
     const struct pair *pair = *state;
     struct ends ends = {pair->near, pair->far, malloc(SPAN)};
@@ -51,6 +52,7 @@ static void every_size_is_exact_between_memory_of_mc_memory_alloc(void **state) 
     free(ends.before);
 }
 
+/* Fault 16. */
 static void every_size_is_exact_between_malloced_memory(void **state) {
     const struct pair *pair = *state;
     struct ends ends = {malloc(SPAN), malloc(SPAN), malloc(SPAN)};
@@ -110,6 +112,7 @@ static void memory_of_huge_pages_is_moved_as_any_other(void **state) {
         skip();
 }
 
+/* Fault 16. */
 static void a_transfer_of_no_bytes_completes_wherever_it_points(void **state) {
     const struct pair *pair = *state;
 
@@ -152,6 +155,7 @@ static void *hash_what_is_told(void *context) {
     return NULL;
 }
 
+/* Fault 4. */
 static void a_write_is_reported_complete_only_when_the_target_has_it(void **state) {
     struct pair *pair = *state;
     struct told told = {.writes = contract_scaled(400)};

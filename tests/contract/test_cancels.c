@@ -134,6 +134,7 @@ static void threads_that_cancel_the_same_batch_all_find_it_ended(void **state) {
     }
 }
 
+/* Fault 13. */
 static void a_deadline_ends_a_large_copy_in_time(void **state) {
     const struct pair *pair = *state;
     struct mc_request requests[REQUESTS];

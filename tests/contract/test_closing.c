@@ -146,6 +146,7 @@ static void a_peer_that_was_closed_is_noticed_at_once(void **state) {
     pair->here = pair->there = NULL;
 }
 
+/* Fault 9. */
 static void another_engine_at_the_same_address_is_not_taken_for_the_old_one(void **state) {
     struct pair *pair = *state;
     char address[ADDRESS_TEXT];

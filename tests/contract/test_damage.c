@@ -186,6 +186,7 @@ static void without_checksums_a_flip_in_a_payload_passes_and_one_in_a_header_doe
     wire_close(&wire);
 }
 
+/* Fault 17. */
 static void a_preface_with_a_flipped_bit_is_refused_and_the_next_is_taken(void **state) {
     struct wire wire;
     uint64_t seed = 3;
@@ -225,6 +226,7 @@ static void assert_told(const struct wire *wire, const void *message, size_t len
     mc_notification_free(got);
 }
 
+/* Fault 17. */
 static void a_stream_that_is_split_at_any_byte_is_the_same_stream(void **state) {
     struct wire wire;
 

@@ -10,6 +10,7 @@ static void submit_wait_free(const struct pair *pair, uint64_t length) {
     OK(mc_batch_free(batch));
 }
 
+/* Fault 15. */
 static void a_million_batches_leave_memory_and_descriptors_as_they_were(void **state) {
     const struct pair *pair = *state;
     /* Over a network most of them move nothing, for the sake of time. */
@@ -31,6 +32,7 @@ static void a_million_batches_leave_memory_and_descriptors_as_they_were(void **s
 #endif
 }
 
+/* Fault 15. */
 static void a_stale_batch_is_invalid_for_every_call(void **state) {
     const struct pair *pair = *state;
     struct mc_request wanted = request(pair, MC_WRITE, 0, 0, 64);

@@ -35,6 +35,7 @@ static void takes_nothing(mc_engine *engine) {
     IS(MC_ERR_PENDING, mc_engine_receive(engine, 0, &got));
 }
 
+/* Faults 4 and 18. */
 static void whoever_is_told_of_a_batch_sees_what_it_wrote(void **state) {
     const struct pair *pair = *state;
     static const size_t length = 2400000; /* in 2 requests */
@@ -56,6 +57,7 @@ static void whoever_is_told_of_a_batch_sees_what_it_wrote(void **state) {
     }
 }
 
+/* Fault 18. */
 static void a_batch_is_over_when_its_notification_is_there(void **state) {
     const struct pair *pair = *state;
     struct mc_request requests[3] = {request(pair, MC_WRITE, 0, 0, 100), request(pair, MC_READ, 0, 0, 0),

@@ -23,6 +23,7 @@ static void assert_bytes(const char *bytes, size_t length, const void *wanted, s
     assert_int_equal(bytes[length], '\0');
 }
 
+/* Fault 18. */
 static void notifications_arrive_in_order_without_polling(void **state) {
     const struct pair *pair = *state;
     char address[ADDRESS_TEXT];
@@ -41,6 +42,7 @@ static void notifications_arrive_in_order_without_polling(void **state) {
     }
 }
 
+/* Fault 18. */
 static void bytes_and_lengths_are_kept(void **state) {
     const struct pair *pair = *state;
     static const struct {

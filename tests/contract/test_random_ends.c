@@ -283,6 +283,7 @@ static void *register_at_random(void *context) {
     return NULL;
 }
 
+/* Fault 6. */
 static void sixteen_threads_that_register_overlapping_ranges_never_both_succeed(void **state) {
     const struct pair *pair = *state;
     struct grid grid = {0};

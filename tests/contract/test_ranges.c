@@ -74,6 +74,7 @@ static void out_of_registered_memory(const struct pair *pair, uint8_t *whole, si
     OK(mc_engine_unregister(pair->there, whole + 2 * part, contract_error()));
 }
 
+/* Fault 5. */
 static void ranges_outside_registered_memory_fail_and_change_nothing(void **state) {
     const struct pair *pair = *state;
     const size_t part = 3 * 4096;
@@ -89,6 +90,7 @@ static void ranges_outside_registered_memory_fail_and_change_nothing(void **stat
     free(private);
 }
 
+/* Fault 5. */
 static void a_range_that_wraps_around_is_refused_at_submission(void **state) {
     const struct pair *pair = *state;
     const struct {

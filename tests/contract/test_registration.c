@@ -24,6 +24,7 @@ static void a_region_is_reachable_until_its_last_registration_ends(void **state)
     free(bytes);
 }
 
+/* Fault 9. */
 static void memory_registered_after_the_peer_was_opened_is_reachable(void **state) {
     const struct pair *pair = *state;
 
@@ -111,6 +112,7 @@ static void only_the_begin_of_a_region_unregisters_it(void **state) {
     OK(read_from(pair, pair->far));
 }
 
+/* Fault 14. */
 static void ranges_that_are_no_memory_are_refused(void **state) {
     const struct pair *pair = *state;
     uint8_t *pages = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -148,6 +150,7 @@ static void ranges_that_are_no_memory_are_refused(void **state) {
     assert_int_equal(munmap(pages + 8192, 4096), 0);
 }
 
+/* Fault 14. */
 static void host_locations_are_taken_and_device_locations_refused_with_words(void **state) {
     static const char *const good[] = {NULL, "*", "cpu:0", "cpu:1", "cpu:63"};
     static const char *const bad[] = {"cuda:0", "npu:0",    "hip:1", "cpu",    "cpu:",

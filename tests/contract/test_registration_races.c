@@ -128,6 +128,7 @@ static void unregister_under_transfers(const struct pair *pair, mc_engine *owner
         worker_join(&workers[i]);
 }
 
+/* Fault 6. */
 static void shared_memory_unregistered_under_transfers_is_not_written_afterwards(void **state) {
     const struct pair *pair = *state;
     uint64_t memory;
@@ -138,6 +139,7 @@ static void shared_memory_unregistered_under_transfers_is_not_written_afterwards
     OK(mc_memory_free(memory));
 }
 
+/* Fault 6. */
 static void private_memory_unregistered_under_transfers_is_not_written_afterwards(void **state) {
     const struct pair *pair = *state;
     uint8_t *bytes = malloc(MOVERS * PART);

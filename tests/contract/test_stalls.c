@@ -99,6 +99,7 @@ static void a_read_ends(const struct pair *whole, unsigned mode, size_t length, 
     stalled_close(&stalled);
 }
 
+/* Fault 13. */
 static void a_read_without_answer_ends_at_its_deadline_and_its_buffer_is_quiet(void **state) {
     a_read_ends(*state, PROXY_STALLS_REPLIES, 4096, BY_DEADLINE);
     a_read_ends(*state, PROXY_STALLS_REPLIES, BIG, BY_DEADLINE_UNATTENDED);
@@ -169,6 +170,7 @@ static void a_write_ends(const struct pair *whole, unsigned mode, size_t length,
     stalled_close(&stalled);
 }
 
+/* Fault 13. */
 static void a_write_without_answer_ends_at_its_deadline_and_its_source_is_free(void **state) {
     a_write_ends(*state, PROXY_STALLS_REQUESTS, 4096, BY_DEADLINE);
     a_write_ends(*state, PROXY_STALLS_REQUESTS, BIG, BY_DEADLINE_UNATTENDED);

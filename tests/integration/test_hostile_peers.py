@@ -81,6 +81,7 @@ BAD_HELLOS = {
 }
 
 
+# Fault 17.
 @pytest.mark.parametrize("name", BAD_HELLOS)
 def test_a_malformed_hello_is_not_answered(target: Actor, base: int, name: str) -> None:
     with unharmed(target, base), socket.create_connection(where(target)) as stranger:
@@ -125,6 +126,7 @@ BAD_FRAMES = {
 }
 
 
+# Fault 17.
 @pytest.mark.parametrize("name", BAD_FRAMES)
 def test_a_malformed_frame_closes_the_connection(target: Actor, base: int, name: str) -> None:
     with unharmed(target, base), Peer(*where(target)) as hostile:
@@ -134,6 +136,7 @@ def test_a_malformed_frame_closes_the_connection(target: Actor, base: int, name:
         assert closed(hostile.socket)
 
 
+# Fault 17.
 def test_half_a_frame_and_the_end_is_no_harm(target: Actor, base: int) -> None:
     whole = Frame(wire.WRITE, address=base + 100, length=1000, payload_size=1000).pack() + bytes(1000)
     with unharmed(target, base):
@@ -203,6 +206,7 @@ def bad_ranges(base: int) -> list[tuple[int, int]]:
     ]
 
 
+# Faults 5 and 17.
 def test_ranges_that_straddle_or_overflow_are_refused_and_touch_nothing(target: Actor, base: int) -> None:
     with unharmed(target, base), Peer(*where(target)) as hostile:
         for address, length in bad_ranges(base):
@@ -233,6 +237,7 @@ def test_memory_that_was_unregistered_is_out_of_reach(target: Actor, base: int) 
     assert target.peek(base, 7) == b"in time"
 
 
+# Fault 17.
 def test_random_frames_with_right_checksums_do_no_harm(target: Actor, base: int) -> None:
     chance = random.Random(3)
     numbers = [0, 1, 7, 64, PAGE, SIZE, 2**31, 2**32 - 1, 2**32, 2**63, 2**64 - 1, base, base - 1, base + SIZE - 1]
@@ -311,6 +316,7 @@ def test_a_region_under_a_flood_of_unread_replies_is_unregistered_once_the_flood
     target.ask("unregister", 0, base)
 
 
+# Fault 17.
 def test_thousands_of_silent_connections_are_closed_in_time_and_others_are_served_meanwhile(
     start: Callable[..., Actor], many_files: None
 ) -> None:

@@ -23,6 +23,7 @@ def exchange(client: Actor, target: Actor, peer: int, local: int, remote: int, s
     assert client.differing(local, SIZE, seed) == 0
 
 
+# Fault 7.
 def test_two_namespaces_with_the_same_address_are_told_apart_and_never_mapped_as_one_host(
     start: Callable[..., Actor], network: Network
 ) -> None:
@@ -46,6 +47,7 @@ def test_two_namespaces_with_the_same_address_are_told_apart_and_never_mapped_as
         exchange(client, target, peer, local, remote, 10 + seed)
 
 
+# Fault 7.
 def test_two_namespaces_with_the_same_ipv4_address_reach_their_own_engines(
     start: Callable[..., Actor], network: Network
 ) -> None:
@@ -80,6 +82,7 @@ def test_engines_in_two_namespaces_of_one_host_talk_by_tcp(start: Callable[..., 
     assert caught.value.status == status.NOT_SUPPORTED
 
 
+# Fault 8.
 @pytest.mark.parametrize("path", ["shm", "tcp"])
 @pytest.mark.parametrize("host", ["[::1]", "[fe80::1%lo]", "[fd00::7]", "[0:0:0:0:0:0:0:1]"])
 def test_a_host_without_ipv4_is_served_end_to_end(

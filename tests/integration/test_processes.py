@@ -69,6 +69,7 @@ def storm(client: Actor, opcode: str, peer: int, local: int, remote: int, size: 
     return number
 
 
+# Fault 13.
 @pytest.mark.parametrize("opcode", ["read", "write"])
 def test_a_killed_peer_is_noticed_below_a_second_and_the_buffer_is_quiet(
     start: Callable[..., Actor], path: str, opcode: str
@@ -89,6 +90,7 @@ def test_a_killed_peer_is_noticed_below_a_second_and_the_buffer_is_quiet(
     client.ask("unregister", 0, local)
 
 
+# Fault 13.
 @pytest.mark.parametrize("opcode", ["read", "write"])
 def test_a_stopped_peer_times_out_at_the_deadline_and_the_buffer_never_changes_afterwards(
     start: Callable[..., Actor], opcode: str
@@ -145,6 +147,7 @@ def test_a_request_to_a_stopped_peer_is_indeterminate_only_if_it_is_a_write(star
     client.ask("read", peer, local, remote, SIZE, 9000)
 
 
+# Fault 9.
 def test_a_restarted_peer_is_stale_for_the_old_id_and_opened_anew_below_two_seconds(
     start: Callable[..., Actor], path: str
 ) -> None:
@@ -251,6 +254,7 @@ def test_a_region_that_stays_registered_is_mapped_by_those_who_asked_meanwhile(s
         assert target.differing(remote, SIZE, id % 1000) == 0
 
 
+# Fault 6.
 def test_memory_is_never_written_after_it_was_unregistered(start: Callable[..., Actor], path: str) -> None:
     client, target, local, remote, peer = pair(start, path)
     client.fill(local, SIZE, 8)
@@ -303,6 +307,7 @@ def test_an_owner_that_closes_its_engine_while_it_is_mapped_is_a_lost_peer(
     assert target.differing(remote, SIZE, 9) == 0
 
 
+# Fault 7.
 @pytest.mark.parametrize("kind", ["alloc", "map"])
 def test_eight_processes_with_the_same_addresses_reach_each_other_s_bytes_and_no_others(
     start: Callable[..., Actor], kind: str

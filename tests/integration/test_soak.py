@@ -31,7 +31,7 @@ def soak(program: Path, seed: int, protocol: str, memory: str) -> None:
     assert done.returncode == 0, f"seed {seed}: status {done.returncode}\n{done.stdout}{done.stderr}"
 
 
-# Fault 6. "map" over "-" or "shm" goes by process_vm where that is allowed.
+# Fault 6.
 @pytest.mark.parametrize(
     ("protocol", "memory"), [("-", "alloc"), ("shm", "alloc"), ("-", "map"), ("shm", "map"), ("tcp", "alloc")]
 )

@@ -126,6 +126,7 @@ static void await_broken(struct world *world, uint64_t count) {
     }
 }
 
+/* Fault 17. */
 static void a_frame_that_comes_drop_by_drop_closes_its_connection_only(void **state) {
     struct world *world = *state;
     int friend = client_of(world), slow[2] = {client_of(world), client_of(world)};
@@ -153,6 +154,7 @@ static void a_frame_that_comes_drop_by_drop_closes_its_connection_only(void **st
     close(friend);
 }
 
+/* Fault 17. */
 static void a_reply_that_is_not_taken_closes_its_connection_only(void **state) {
     struct world *world = *state;
     int friend = client_of(world), slow = client_of(world);

@@ -13,6 +13,7 @@
 
 #define ELEMENTS(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Fault 8. */
 static void well_formed_addresses_come_apart(void **state) {
     static const struct {
         const char *text;
@@ -64,6 +65,7 @@ static void well_formed_addresses_come_apart(void **state) {
     }
 }
 
+/* Fault 8. */
 static void malformed_addresses_are_refused_in_words(void **state) {
     static const char *const table[] = {
         "",
