@@ -19,45 +19,53 @@ if TYPE_CHECKING:
 
 __all__ = ["Peer", "move", "read_call", "run", "write_call"]
 
-read_call: Callable[..., int] = lib.mc_peer_read
-write_call: Callable[..., int] = lib.mc_peer_write
+# The two calls with addresses as integers: a pointer would be one more object for each.
+_INTEGERS = "int32_t(*)(uint64_t, uintptr_t, uint64_t, uint64_t, uint64_t, uintptr_t)"
+read_call: Callable[..., int] = ffi.cast(_INTEGERS, ffi.cast("uintptr_t", ffi.addressof(lib, "mc_peer_read")))
+write_call: Callable[..., int] = ffi.cast(_INTEGERS, ffi.cast("uintptr_t", ffi.addressof(lib, "mc_peer_write")))
 
 _QUICK_MAX = 16 << 20
 """The longest copy that Ctrl-C has to wait for: some milliseconds."""
 
 _ALL = 2**64
-_HALF = 2**63
-_NOWHERE: Any = ffi.cast("char *", 0)
 _RANGE = "addresses and lengths are integers from 0 to 2**64 - 1"
-_spare_errors: list[Any] = []
+
+# Error structs that no call uses, by address.
+_errors: dict[int, Any] = {}
+_spare: list[int] = []
+_take, _give = _spare.pop, _spare.append
+
+
+def _new_error_address() -> int:
+    error = new_error()
+    address = int(ffi.cast("uintptr_t", error))
+    _errors[address] = error
+    return address
+
+
+def _fail(status: int, address: int) -> None:
+    """Raises for a failed call, with the words in the error struct at the address, which may then be used again."""
+    error = _errors[address]
+    try:
+        check(status, error)
+    finally:
+        error.code = 0
 
 
 def move(call: Callable[..., int], peer: int, local: int, remote: int, length: int, timeout_ns: int = 0) -> None:
-    """read_call or write_call, to its end, in this thread. Its error struct is used again by the next one."""
+    """read_call or write_call, to its end, in this thread."""
     try:
-        error = _spare_errors.pop()
+        error = _take()
     except IndexError:
-        error = new_error()
+        error = _new_error_address()
     try:
-        status = call(peer, _NOWHERE + local if local < _HALF else _pointer(local), remote, length, timeout_ns, error)
+        status = call(peer, local, remote, length, timeout_ns, error)
+        if status:
+            _fail(status, error)
     except OverflowError:
         raise ValueError(_RANGE) from None
-    if status:
-        _check(status, error, local)
-    _spare_errors.append(error)
-
-
-def _pointer(address: int) -> Any:
-    """Of an address that is too large to be added to a pointer; it is never one of memory."""
-    if address >= _ALL:
-        raise ValueError(_RANGE)
-    return ffi.cast("char *", address)
-
-
-def _check(status: int, error: Any, local: int) -> None:
-    if local < 0:  # which is refused as any other address that isn't registered
-        raise ValueError(_RANGE)
-    check(status, error)
+    finally:
+        _give(error)
 
 
 class _One:
@@ -96,9 +104,11 @@ def run(
     except IndexError:
         one = _One()
     request, cell, error = one.request, one.cell, one.error
+    if not 0 <= local < _ALL:
+        raise ValueError(_RANGE)
     try:
         request.peer, request.opcode, request.remote, request.length = peer, opcode, remote, length
-        request.local = _NOWHERE + local if local < _HALF else _pointer(local)
+        request.local = ffi.cast("char *", local)
         request.flags = 0
         if guard is not None:
             request.flags = lib.MC_REQUEST_GUARD
@@ -125,7 +135,7 @@ def run(
             cell[0] = 0
     if status:
         try:
-            _check(status, error, local)
+            check(status, error)
         except MooncakeError as failure:
             failure.untouched = untouched
             raise
