@@ -1,6 +1,6 @@
 /* net/ring.c - a stream of bytes through two rings in shared memory.
  *
- * Memory: a page of words, then the bytes that go to the guest, then those that go to the host. Positions count bytes
+ * Memory: a page of words, then the bytes that go to the host, then those that go to the guest. Positions count bytes
  * from 0 for ever; a ring's byte n lies at n % RING_BYTES. Each side keeps its own two positions to itself, writes them
  * to the memory for the other, and reads the other's from there: a difference above RING_BYTES is a broken protocol,
  * everything else is right enough to touch nothing but the ring.
@@ -37,6 +37,9 @@ struct words {
 };
 
 _Static_assert(sizeof(struct words) <= WORDS_SIZE, "the words fit in front of the bytes");
+_Static_assert(offsetof(struct way, writer_waits) == 8 && offsetof(struct way, head) == LINE &&
+                   offsetof(struct way, reader_sleeps) == LINE + 8 && sizeof(struct way) == (size_t)2 * LINE,
+               "the other side may be of another build");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "atomics are shared between processes");
 
 struct ring {

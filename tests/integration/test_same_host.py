@@ -412,6 +412,8 @@ def test_the_page_says_what_page_h_says() -> None:
         ("2", "WELCOME"),
         ("3", "MAP"),
         ("4", "MAPPED"),
+        ("5", "RING"),
+        ("6", "RINGED"),
     ]
     assert "sizeof(struct shm_packet) == 40" in source and "Each packet has 40 bytes" in section
     assert "SHM_INVITATIONS 1024u" in invitations and "1024 invitations" in section
