@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/copy_recent.h"
 #include "base/copy_variants.h"
