@@ -12,7 +12,7 @@
 
 #include <mooncake/error.h>
 
-#define GATHER 64
+#define GATHER 256 /* a system call has its price, and the kernel takes 1024 */
 #define SEND_BUDGET (4u << 20)
 #define LARGE_PAYLOAD 8192u /* from here on, copying it out of the buffer costs more than a system call */
 
