@@ -5,7 +5,7 @@
  * whoever holds the old one gets errors. Numbers are never used again.
  *
  * Threads: any. Of the calls that open one name one is at it at a time: it has set `asking`. The others wait until that
- * is cleared, so that they get the same number. Such a segment isn't freed.
+ * is cleared, so that they get the same number. Such a segment isn't closed meanwhile.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -111,12 +111,11 @@ static void find_address(uint64_t peer, char address[MC_ADDRESS_MAX]) {
     address[strcspn(begin, "\"")] = '\0';
 }
 
-/* Does a segment still stand for what its name leads to? If not, *ret_peer is the new peer, unless a status says that
- * there is none. */
+/* Does a segment still stand for what its name leads to? If not, *ret_peer is the new peer, found at `address`, unless
+ * a status says that there is none. */
 static int32_t look_again(struct engine *engine, const struct segment *segment, bool fresh, uint64_t *ret_peer,
-                          struct mc_error *error) {
+                          char address[MC_ADDRESS_MAX], struct mc_error *error) {
     int32_t alive = mc_peer_probe(segment->peer, SIGN_OF_LIFE, NULL);
-    char address[MC_ADDRESS_MAX];
     uint64_t peer;
     int32_t status;
 
@@ -167,23 +166,26 @@ static int32_t open_first(struct engine *engine, const char *name, int32_t *ret_
 static int32_t open_again(struct engine *engine, struct segment *segment, bool fresh, int32_t *ret_number,
                           struct mc_error *error) {
     struct segment *replacement = segment;
+    char address[MC_ADDRESS_MAX];
     uint64_t peer;
     int32_t status;
 
     segment->asking = true;
     pthread_mutex_unlock(&engine->lock);
-    status = look_again(engine, segment, fresh, &peer, error);
+    status = look_again(engine, segment, fresh, &peer, address, error);
     pthread_mutex_lock(&engine->lock);
     if (status == MC_OK && peer != 0) {
         replacement = append(engine, segment->name);
         if (replacement == NULL) {
-            status = MC_ERR_NO_MEMORY;
+            pthread_mutex_unlock(&engine->lock);
             (void)mc_peer_close(peer);
+            pthread_mutex_lock(&engine->lock);
+            status = MC_ERR_NO_MEMORY;
         } else {
             segment->current = false;
             replacement->asking = false;
             replacement->peer = peer;
-            find_address(peer, replacement->address);
+            memcpy(replacement->address, address, sizeof(address));
         }
     }
     if (status == MC_OK) {
@@ -191,8 +193,6 @@ static int32_t open_again(struct engine *engine, struct segment *segment, bool f
         *ret_number = replacement->number;
     }
     asked(engine, segment);
-    if (segment->users == 0)
-        take_out(engine, segment);
     return status;
 }
 
