@@ -222,6 +222,8 @@ static void other_arguments_are_checked(void **state) {
     REFUSES(MC_ERR_INVALID_ARGUMENT, mc_queue_open(NULL, error));
     IS(MC_ERR_INVALID_ARGUMENT, mc_engine_receive(pair->here, 0, NULL));
     IS(MC_ERR_INVALID_ARGUMENT, mc_engine_incarnation(pair->here, NULL));
+    for (uint32_t format = 2; format != 0; format <<= 1)
+        IS(MC_ERR_INVALID_ARGUMENT, mc_engine_metrics(pair->here, format, NULL, 0));
     OK(mc_queue_open(&queue, contract_error()));
     IS(MC_ERR_INVALID_ARGUMENT, mc_queue_reap(queue, NULL, 1, sizeof(completion), 0));
     IS(MC_ERR_INVALID_ARGUMENT, mc_queue_reap(queue, &completion, 0, sizeof(completion), 0));
@@ -246,17 +248,21 @@ static int64_t the_explanation(const struct pair *pair, char *text, size_t size)
     return mc_peer_explain(pair->peer, text, size);
 }
 
+static int64_t the_metrics(const struct pair *pair, char *text, size_t size) {
+    return mc_engine_metrics(pair->here, MC_METRICS_PROMETHEUS, text, size); /* JSON says how late it is, too */
+}
+
 static int64_t the_capabilities(const struct pair *pair, char *text, size_t size) {
     (void)pair;
     return mc_capabilities(text, size);
 }
 
 static void texts_never_exceed_their_room(void **state) {
-    static const text_call calls[] = {the_address, the_topology, the_explanation, the_capabilities};
+    static const text_call calls[] = {the_address, the_topology, the_explanation, the_metrics, the_capabilities};
     const struct pair *pair = *state;
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        char whole[4096], text[4100];
+        char whole[8192], text[8196];
         int64_t length = calls[i](pair, whole, sizeof(whole));
 
         assert_true(length > 0 && length < (int64_t)sizeof(whole));

@@ -54,6 +54,7 @@ static int handles_are_foreign(const struct family *family) {
     NEED(mc_engine_close(pair->here) == MC_ERR_FORKED);
     NEED(mc_engine_address(pair->here, text, sizeof(text)) == MC_ERR_FORKED);
     NEED(mc_engine_incarnation(pair->here, incarnation) == MC_ERR_FORKED);
+    NEED(mc_engine_metrics(pair->here, MC_METRICS_JSON, text, sizeof(text)) == MC_ERR_FORKED);
     NEED(mc_engine_register(pair->here, &status, 8, NULL, 0, NULL) == MC_ERR_FORKED);
     NEED(mc_engine_unregister(pair->here, pair->near, NULL) == MC_ERR_FORKED);
     NEED(mc_engine_receive(pair->here, 0, &got) == MC_ERR_FORKED);

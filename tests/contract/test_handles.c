@@ -112,6 +112,7 @@ static void every_call_refuses(const struct pair *pair, uint64_t id, uint32_t bu
         IS(MC_ERR_INVALID_HANDLE, mc_engine_close(engine));
         IS(MC_ERR_INVALID_HANDLE, mc_engine_address(engine, text, sizeof(text)));
         IS(MC_ERR_INVALID_HANDLE, mc_engine_incarnation(engine, incarnation));
+        IS(MC_ERR_INVALID_HANDLE, mc_engine_metrics(engine, MC_METRICS_JSON, text, sizeof(text)));
         IS(MC_ERR_INVALID_HANDLE, mc_engine_register(engine, pair->near, 8, NULL, 0, contract_error()));
         IS(MC_ERR_INVALID_HANDLE, mc_engine_unregister(engine, pair->near, contract_error()));
         IS(MC_ERR_INVALID_HANDLE, mc_peer_open(engine, "127.0.0.1:1", &made, contract_error()));
