@@ -12,9 +12,12 @@
 
 #include <mooncake/error.h>
 
+#include "base/crc32c.h"
+
 #define GATHER 256 /* a system call has its price, and the kernel takes 1024 */
 #define SEND_BUDGET (4u << 20)
-#define LARGE_PAYLOAD 8192u /* from here on, copying it out of the buffer costs more than a system call */
+#define SUM_AHEAD (256u << 10) /* of payloads whose checksum is taken, before they are sent */
+#define LARGE_PAYLOAD 8192u    /* from here on, copying it out of the buffer costs more than a system call */
 
 /* The rest of a frame whose owner is gone. */
 struct leftover {
@@ -39,6 +42,7 @@ void connection_queue(struct connection *connection, struct outgoing *out, const
     out->payload = payload;
     out->length = frame->payload;
     out->sent = 0;
+    out->unsealed = (frame->flags & FRAME_FLAG_CHECKSUM) != 0 && frame->payload > 0;
     list_append(&connection->out, &out->node);
 }
 
@@ -52,8 +56,11 @@ static int gather(struct connection *connection, struct iovec vector[GATHER], si
         struct outgoing *out = list_entry(node, struct outgoing, node);
         uint32_t begun = out->sent > FRAME_SIZE ? out->sent - FRAME_SIZE : 0;
 
-        if (used + 2 > GATHER)
+        if (used + 2 > GATHER || (out->unsealed && bytes >= SUM_AHEAD))
             break;
+        if (out->unsealed)
+            frame_seal(out->header, crc32c(0, out->payload, out->length));
+        out->unsealed = false;
         if (out->sent < FRAME_SIZE)
             vector[used++] = (struct iovec){out->header + out->sent, FRAME_SIZE - out->sent};
         if (begun < out->length)

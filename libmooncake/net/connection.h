@@ -24,6 +24,7 @@ struct outgoing {
     const uint8_t *payload;
     uint32_t length; /* of the payload */
     uint32_t sent;   /* of header and payload together */
+    bool unsealed;   /* the header lacks the payload's checksum */
     uint8_t header[FRAME_SIZE];
     /* Called when the last byte is handed over (the frame is unqueued, and may be freed or queued again); may be NULL.
      */
@@ -69,7 +70,8 @@ struct connection {
 void connection_init(struct connection *connection, const struct connection_ops *ops, struct stream stream);
 
 /* Packs the header and queues the frame behind the others; payload_length bytes at `payload` stay the caller's and
- * untouched until done. */
+ * untouched until done. With FRAME_FLAG_CHECKSUM the payload's checksum is taken when it is about to be sent, and is
+ * still in the cache then; frame->payload_crc doesn't count. */
 void connection_queue(struct connection *connection, struct outgoing *out, const struct frame *frame,
                       const void *payload);
 

@@ -221,8 +221,6 @@ static void tell(struct lane *lane, struct lane_request *request) {
     struct frame frame = request->frame;
 
     frame.id = request->id;
-    if ((frame.flags & FRAME_FLAG_CHECKSUM) != 0 && frame.payload > 0)
-        frame.payload_crc = crc32c(0, request->payload, frame.payload);
     request->begun = true;
     connection_queue(&lane->connection, &request->out, &frame, request->payload);
 }

@@ -25,7 +25,7 @@ struct service;
 /* One request being served. Lives from its header to the end of its last reply. */
 struct exchange {
     struct frame request;
-    struct frame reply;            /* flags and payload_crc are the service's; the rest is the server's */
+    struct frame reply;            /* flags are the service's; the rest is the server's */
     const struct service *service; /* NULL: nobody serves this type with these flags */
     const uint8_t *client;         /* the sender's incarnation */
     int32_t status;                /* set by begin; after a failure serve is not called */

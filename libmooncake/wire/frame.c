@@ -49,6 +49,11 @@ void frame_pack(const struct frame *frame, uint8_t bytes[FRAME_SIZE]) {
     endian_put32(bytes + AT_CHECKSUM, crc32c(0, bytes, AT_CHECKSUM));
 }
 
+void frame_seal(uint8_t bytes[FRAME_SIZE], uint32_t payload_crc) {
+    endian_put32(bytes + AT_PAYLOAD_CRC, payload_crc);
+    endian_put32(bytes + AT_CHECKSUM, crc32c(0, bytes, AT_CHECKSUM));
+}
+
 int32_t frame_unpack(const uint8_t bytes[FRAME_SIZE], struct frame *ret_frame) {
     if (endian_get32(bytes + AT_CHECKSUM) != crc32c(0, bytes, AT_CHECKSUM) || endian_get32(bytes + AT_ZERO) != 0)
         return MC_ERR_PROTOCOL;

@@ -44,6 +44,9 @@ struct frame {
 
 void frame_pack(const struct frame *frame, uint8_t bytes[FRAME_SIZE]);
 
+/* Puts the payload's CRC-32C into a packed header. */
+void frame_seal(uint8_t bytes[FRAME_SIZE], uint32_t payload_crc);
+
 /* Checks the header checksum, that `payload` is within the type's limit, and that reserved bytes are zero.
  * MC_ERR_PROTOCOL with *ret_frame untouched. Unknown types and flags are the receiver's business, and so are fields
  * that the type doesn't use. */

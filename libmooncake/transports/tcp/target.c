@@ -88,10 +88,8 @@ static int32_t serve_read(struct exchange *exchange) {
     exchange->reply.payload = (uint32_t)request->length;
     if ((request->flags & FRAME_FLAG_GUARD) != 0)
         exchange->reply.flags |= FRAME_FLAG_MORE;
-    if ((request->flags & FRAME_FLAG_CHECKSUM) != 0) {
+    if ((request->flags & FRAME_FLAG_CHECKSUM) != 0)
         exchange->reply.flags |= FRAME_FLAG_CHECKSUM;
-        exchange->reply.payload_crc = crc32c(0, exchange->reply_payload, exchange->reply.payload);
-    }
     return MC_OK;
 }
 

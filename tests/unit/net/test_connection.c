@@ -14,11 +14,12 @@
 
 #include <mooncake/error.h>
 
+#include "base/crc32c.h"
 #include "net/connection.h"
 #include "peer.h"
 
 #define PLENTY (64u << 20)
-#define FRAMES_MAX 512
+#define FRAMES_MAX 1024
 
 /* What a receiver is told, and what it answers. */
 struct receiver {
@@ -223,15 +224,15 @@ static void skipping_in_the_middle_leaves_the_rest_of_the_sink_alone(void **stat
 
 static void a_receive_takes_about_its_budget(void **state) {
     struct pair *pair = *state;
-    uint8_t bytes[500][FRAME_SIZE];
+    uint8_t bytes[800][FRAME_SIZE];
 
-    for (int i = 0; i < 500; i++)
+    for (int i = 0; i < 800; i++)
         frame_pack(&(struct frame){.type = FRAME_READ}, bytes[i]);
     push(pair, bytes[0], sizeof(bytes));
     assert_int_equal(connection_receive(&pair->receiver.connection, 1), MC_OK);
     assert_int_equal(pair->receiver.ended, CONNECTION_BUFFER / FRAME_SIZE);
     assert_int_equal(connection_receive(&pair->receiver.connection, 1), MC_OK);
-    assert_int_equal(pair->receiver.ended, 500);
+    assert_int_equal(pair->receiver.ended, 800);
 }
 
 static void a_damaged_header_is_refused_behind_good_frames(void **state) {
@@ -557,6 +558,50 @@ static void sending_to_a_closed_peer_is_a_lost_connection_and_no_signal(void **s
     connection_clear(&pair->sender);
 }
 
+static void a_checksum_is_that_of_the_payload_as_it_is_sent(void **state) {
+    struct pair *pair = *state;
+    struct outgoing outs[3] = {0};
+    uint8_t payloads[3][4] = {"one", "two", "six"};
+
+    for (size_t i = 0; i < 3; i++) {
+        struct frame frame = {.type = FRAME_WRITE, .flags = FRAME_FLAG_CHECKSUM, .payload = 4};
+
+        connection_queue(&pair->sender, &outs[i], &frame, payloads[i]);
+    }
+    payloads[1][0] = 'T';
+    assert_int_equal(connection_send(&pair->sender), MC_OK);
+    assert_int_equal(receive(pair), MC_OK);
+    assert_int_equal(pair->receiver.ended, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(pair->receiver.frames[i].payload_crc, crc32c(0, payloads[i], 4));
+}
+
+static void large_payloads_with_checksums_come_out_whole(void **state) {
+    enum { EACH = 200 << 10, COUNT = 8 };
+    struct pair *pair = *state;
+    struct outgoing outs[COUNT] = {0};
+    uint8_t *payload = malloc(EACH), *place = malloc(EACH);
+
+    assert_true(payload != NULL && place != NULL);
+    fill(payload, EACH, 9);
+    for (size_t i = 0; i < COUNT; i++) {
+        struct frame frame = {.type = FRAME_WRITE, .flags = FRAME_FLAG_CHECKSUM, .payload = EACH};
+
+        connection_queue(&pair->sender, &outs[i], &frame, payload);
+    }
+    pair->receiver.sink = place;
+    pair->receiver.sink_length = EACH;
+    while (pair->receiver.ended < COUNT) {
+        assert_int_equal(connection_send(&pair->sender), MC_OK);
+        assert_int_equal(receive(pair), MC_OK);
+    }
+    assert_memory_equal(place, payload, EACH);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_int_equal(pair->receiver.frames[i].payload_crc, crc32c(0, payload, EACH));
+    free(payload);
+    free(place);
+}
+
 #define test_of(function) cmocka_unit_test_setup_teardown(function, open_pair, close_pair)
 
 int main(void) {
@@ -581,6 +626,8 @@ int main(void) {
         test_of(a_frame_taken_out_after_it_left_has_left_once),
         test_of(clearing_calls_nobody_and_frees_private_copies),
         test_of(a_frame_that_left_may_be_queued_again_at_once),
+        test_of(a_checksum_is_that_of_the_payload_as_it_is_sent),
+        test_of(large_payloads_with_checksums_come_out_whole),
         test_of(sending_to_a_closed_peer_is_a_lost_connection_and_no_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
