@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Callable
 
 import actor as status
@@ -200,6 +206,34 @@ def test_a_server_in_trouble_is_not_a_name_that_is_not_there(server: Server, sta
     actor.open(directory=server.url, name="one")
     server.end()
     assert server.url in refused(status.UNREACHABLE, actor, "peer", 0, other.address)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(start: Start, tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("the program openssl is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"),
+            *("-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):  # the client hangs up
+                context.wrap_socket(listener.accept()[0], server_side=True)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"https://localhost:{listener.getsockname()[1]}/metadata"
+        assert "certificate" in refused_open(status.UNREACHABLE, start(engine=False), directory=url, name="one")
+        thread.join()
 
 
 def test_names_need_a_directory(start: Start) -> None:
