@@ -56,14 +56,18 @@ struct drive {
     bool slept;
 };
 
-/* How long the driver looks at its lanes after something has moved. A ring isn't looked at where that was no use; a
- * socket always, since asking it gives the other side the processor. */
+/* How long the driver looks at its lanes after something has moved. A ring isn't looked at where that was no use, and
+ * else for long enough that the other side can wake up; a socket always, since asking it gives the other side the
+ * processor. */
 static uint64_t time_to_look(const struct drive *drive) {
     struct lane *lane = drive->lanes[0];
-    uint64_t busy_poll = loop_busy_poll(lane->target->loop);
+    uint64_t busy_poll = loop_busy_poll(lane->target->loop), time = loop_spin_time(lane->target->loop);
 
-    return drive->count == 1 && lane->on_ring && !spin_try(&lane->spin) ? busy_poll
-                                                                        : loop_spin_time(lane->target->loop);
+    if (drive->count != 1 || !lane->on_ring)
+        return time;
+    if (!spin_try(&lane->spin))
+        return busy_poll;
+    return time > busy_poll ? 2 * time : time;
 }
 
 /* What is learnt from it. */

@@ -34,7 +34,7 @@
 #define EVENTS_MAX 64
 #define HOT_MAX 8u                                /* watches that are looked at; more would keep each other waiting */
 #define HOT_TIME (50 * CLOCK_MILLISECOND / 1000)  /* after an event of theirs */
-#define HOT_SLICE (20 * CLOCK_MILLISECOND / 1000) /* between two looks at all descriptors */
+#define HOT_SLICE (50 * CLOCK_MILLISECOND / 1000) /* between two looks at all descriptors */
 #define LOOKS 32u                                 /* at all hot ones, in one round */
 #define WAKE_DATA UINT64_MAX
 #define NO_SLOT UINT32_MAX
