@@ -455,9 +455,11 @@ static bool fork_as(pid_t number, pid_t *ret_pid) {
 
     if (pid < 0)
         return false;
-    if (pid == 0)
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;)
             pause();
+    }
     *ret_pid = (pid_t)pid;
     return true;
 }
