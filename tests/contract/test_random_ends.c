@@ -274,6 +274,8 @@ static void *register_at_random(void *context) {
         if (i % 4 == 0)
             EXPECT(worker, mc_peer_read(pair->peer, pair->near + worker->index * 3 * CELL, (uint64_t)(uintptr_t)bytes,
                                         (end - begin) * CELL, 20 * SECOND, NULL) == MC_OK);
+        if (i % 8 == 0) /* so that they meet, on whatever machine */
+            spin_for(20000);
         unmark(grid, begin, end);
         do
             status = mc_engine_unregister(pair->there, bytes, NULL);
