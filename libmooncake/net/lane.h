@@ -75,6 +75,7 @@ struct lane {
     bool on_ring;       /* there are no addresses for it */
     bool looked_at;     /* by the loop: the peer needn't ring */
     atomic_bool usable; /* on a ring, and up */
+    struct spin spin;   /* of who drives it */
     uint32_t armed;     /* events the loop watches for */
     int32_t last_error; /* why it is or was down */
     struct loop_watch watch;
@@ -82,7 +83,6 @@ struct lane {
     struct loop_task attend; /* on a ring: there is something already that nobody will ring for */
     size_t address_next;
     uint64_t connect_deadline;
-    struct spin spin;   /* of who drives it */
     uint64_t attempt_deadline;    /* of this address */
     uint64_t retry_at;            /* not before, after a failure */
     uint64_t retry_delay;         /* 0 after a success */
