@@ -56,7 +56,8 @@ def test_connect_is_the_store_s() -> None:
 )
 def test_an_import_is_quick(module: str, milliseconds: int, tmp_path: Path) -> None:
     compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+    # Processor time: what else runs on the machine makes an import slow, not the package.
+    code = f"import time; start = time.process_time(); import {module}; print(time.process_time() - start)"
     assert min(float(python(code, **compiled)) for _ in range(9)) * 1000 < milliseconds
 
 
