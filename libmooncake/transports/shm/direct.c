@@ -74,8 +74,10 @@ int32_t shm_direct_move(struct shm_direct *direct, bool write, const struct iove
     }
     if (moved == 0 || code == EFAULT)
         return MC_ERR_NOT_REGISTERED;
-    if (code == ESRCH) /* it has no memory any more, and will have no descriptors in a moment */
+    if (code == ESRCH) { /* it has no memory any more, and will have no descriptors in a moment */
+        atomic_store(&direct->obstacle, "the peer's process has ended, or its first thread has");
         return MC_ERR_CONNECTION_LOST;
+    }
     if (code == EPERM || code == ENOSYS) {
         atomic_store(&direct->obstacle, "the kernel forbids now what it allowed when the peer was opened");
         return MC_ERR_NOT_SUPPORTED;
