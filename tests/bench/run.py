@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
+from goals import judged
 from group_native import cell, cost, latency, scale, short, transfer
 from group_python import from_python
 from group_store import store
@@ -160,7 +161,8 @@ def store_tables(figures: Figures) -> list[str]:
 
 def markdown(figures: Figures) -> str:
     """The tables of docs/performance.md."""
-    return "\n".join(transfer_table(figures) + other_tables(figures) + store_tables(figures)).lstrip()
+    goals = table(("wanted", "measured", "held"), judged(figures))
+    return "\n".join(goals + transfer_table(figures) + other_tables(figures) + store_tables(figures)).lstrip()
 
 
 def acceptable(name: str, value: float) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from bench_store import Caller, Plain
+from goals import GOALS, judged
 from group_store import Cluster, Unusable, environment
 from processes import BENCH
 from run import acceptable
@@ -120,6 +121,19 @@ def test_a_store_is_measured_by_each_path_singly_and_in_batches_beside_memcpy(
 def test_asking_for_keys_and_setting_a_store_up_are_measured(figures: dict[str, float]) -> None:
     names = ["exist.us", "exist.batch1000.us", "exist.batch1000.items_per_s", "setup.ms"]
     assert [name for name in names for path in ("shm", "tcp") if f"store.{path}.{name}" not in figures] == []
+
+
+def test_every_figure_to_hold_is_measured(figures: dict[str, float]) -> None:
+    ours = [name for goal in GOALS for name in goal.names if "reference" not in name]
+    missing = [name for name in ours if name not in figures]
+    assert [name for name in missing if not name.startswith("transfer.pvm") and "streaming" not in name] == []
+
+
+def test_a_figure_is_held_only_if_the_worst_of_it_is() -> None:
+    hot, walk = [f"latency.shm.write.4KiB.{pattern}.over_memcpy_us" for pattern in ("hot", "walk")]
+    assert [cells[2] for _, cells in judged({hot: 0.2, walk: 0.3})] == ["yes"]
+    assert [cells[1:] for _, cells in judged({hot: 0.2, walk: 0.31})] == [["0.31", "no"]]
+    assert [cells[2] for _, cells in judged({"transfer.shm.write.1MiB.hot.vs_memcpy": 0.89})] == ["no"]
 
 
 def test_a_quick_run_does_without_the_reference(figures: dict[str, float]) -> None:
