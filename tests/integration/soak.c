@@ -349,14 +349,26 @@ static void *run_thread(void *context) {
     return NULL;
 }
 
+/* Takes this side's own parts away and gives them back. */
+static void *run_toggler(void *context) {
+    uint64_t *state = context;
+
+    while (!atomic_load(&stop)) {
+        pause_for(draw(state) % (SECOND / 10));
+        toggle(own, local + draw(state) % THREADS * PART, draw(state) % 2000000);
+    }
+    return NULL;
+}
+
 /* The time is over, and on a slow machine something of everything has happened, or it has been ten times as long. */
 static bool enough(uint64_t passed, uint64_t wanted) {
-    return passed >= 10 * wanted || (passed >= wanted && completed > 0 && compared > 0 && kills > 0);
+    return passed >= 10 * wanted || (passed >= wanted && completed > 0 && compared > 0 && kills > 2);
 }
 
 int main(int argc, char **argv) {
     struct thread threads[THREADS];
-    uint64_t state, begun = now();
+    uint64_t state, toggling, begun = now();
+    pthread_t toggler;
 
     if (argc == 5 && strcmp(argv[1], "target") == 0)
         return run_target(strtoull(argv[2], NULL, 0) * 2 + 1, argv[3], argv[4]);
@@ -371,11 +383,10 @@ int main(int argc, char **argv) {
         threads[i] = (struct thread){.number = i, .state = draw(&state) | 1};
         MUST(pthread_create(&threads[i].id, NULL, run_thread, &threads[i]) == 0);
     }
+    toggling = draw(&state) | 1;
+    MUST(pthread_create(&toggler, NULL, run_toggler, &toggling) == 0);
     while (!enough(now() - begun, strtoull(argv[1], NULL, 0) * SECOND)) {
-        pause_for(draw(&state) % (SECOND / 10));
-        toggle(own, local + draw(&state) % THREADS * PART, draw(&state) % 2000000);
-        if (draw(&state) % 2 != 0)
-            continue;
+        pause_for(draw(&state) % (SECOND / 2));
         kills++;
         end_peer(SIGKILL);
         pause_for(draw(&state) % (SECOND / 50));
@@ -387,6 +398,7 @@ int main(int argc, char **argv) {
     atomic_store(&stop, true);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i].id, NULL);
+    pthread_join(toggler, NULL);
     MUST(mc_peer_close(peer.id) == MC_OK);
     MUST(mc_engine_close(own) == MC_OK);
     end_peer(SIGTERM);
