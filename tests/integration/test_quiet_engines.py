@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
@@ -33,6 +34,14 @@ def test_an_idle_engine_uses_no_processor_time(start: Callable[..., Actor]) -> N
     actors = busy_pair(start)
     before = [actor.ticks() for actor in actors]
     time.sleep(3)
+    assert [actor.ticks() - ticks < 3 for actor, ticks in zip(actors, before)] == [True, True]
+
+
+def test_an_engine_that_polls_while_it_is_busy_uses_no_processor_time_when_idle(start: Callable[..., Actor]) -> None:
+    actors = busy_pair(partial(start, environment={"MC_BUSY_POLL_US": "300000"}))
+    time.sleep(1)
+    before = [actor.ticks() for actor in actors]
+    time.sleep(2)
     assert [actor.ticks() - ticks < 3 for actor, ticks in zip(actors, before)] == [True, True]
 
 

@@ -24,6 +24,8 @@
 
 #define ECHO 100 /* message numbers */
 #define SILENT 102
+#define LATER 104
+#define TOO_MANY 6000    /* more than a server keeps of one client at a time */
 #define LARGE (1u << 20) /* as large as a message may be, and larger than a ring */
 
 /* The channel's address leads nowhere: what is answered has come through the ring. */
@@ -31,7 +33,10 @@ struct world {
     struct loop *loops[2]; /* the server's, the channel's */
     struct identity selves[2];
     struct server *server;
-    struct service echo, silent;
+    struct service echo, silent, later;
+    struct exchange *kept[TOO_MANY]; /* those of `later`, on the server's loop */
+    size_t kept_count;
+    atomic_int answered;
     struct channel *channel;
     struct ring *ring; /* the host's side, while it is going to the server */
     int32_t adopted;
@@ -91,6 +96,22 @@ static int32_t say_nothing(struct exchange *exchange) {
     return MC_ERR_PENDING;
 }
 
+static int32_t keep(struct exchange *exchange) {
+    struct world *world = exchange->service->context;
+
+    world->kept[world->kept_count++] = exchange;
+    return MC_ERR_PENDING;
+}
+
+static void answer_kept(void *context) {
+    struct world *world = context;
+
+    while (world->kept_count > 0) {
+        exchange_finish(world->kept[--world->kept_count], MC_OK);
+        world->answered++;
+    }
+}
+
 static void adopt(void *context) {
     struct world *world = context;
 
@@ -132,7 +153,9 @@ static int open_world(void **state) {
     world->echo = (struct service){.type = FRAME_CALL + ECHO, .begin = begin, .serve = echo};
     world->silent = (struct service){.type = FRAME_CALL + SILENT, .begin = begin, .serve = say_nothing};
     assert_int_equal(server_add(world->server, &world->echo), MC_OK);
+    world->later = (struct service){.type = FRAME_CALL + LATER, .context = world, .begin = begin, .serve = keep};
     assert_int_equal(server_add(world->server, &world->silent), MC_OK);
+    assert_int_equal(server_add(world->server, &world->later), MC_OK);
     channel_options = (struct channel_options){
         .loop = world->loops[1], .self = &world->selves[1], .connect_timeout = CLOCK_SECOND, .lanes = 1};
     assert_int_equal(channel_new("127.0.0.1:1", &channel_options, &world->channel, NULL), MC_OK);
@@ -244,6 +267,24 @@ static void calls_that_nobody_waits_for_end_too(void **state) {
             assert_ended(&wishes[i], MC_OK);
     }
     assert_true(channel_has_ring(world->channel));
+}
+
+static void a_server_that_keeps_as_much_as_it_may_goes_on_when_it_has_answered(void **state) {
+    struct world *world = *state;
+    struct wish *wishes = calloc(TOO_MANY, sizeof(*wishes));
+    uint64_t end = clock_after(clock_now(), PEER_PATIENCE);
+
+    assert_non_null(wishes);
+    for (int i = 0; i < TOO_MANY; i++)
+        wish_begin(world, &wishes[i], LATER, "later", 5);
+    while (world->answered < TOO_MANY) {
+        assert_true(clock_now() < end);
+        loop_run(world->loops[0], answer_kept, world);
+    }
+    for (int i = 0; i < TOO_MANY; i++)
+        assert_ended(&wishes[i], MC_OK);
+    free(wishes);
+    assert_works(world);
 }
 
 static void a_call_that_isn_t_answered_ends_at_its_deadline(void **state) {
@@ -378,6 +419,7 @@ int main(void) {
         test_of(a_server_gives_no_more_rings_than_it_may),
         test_of(messages_that_are_larger_than_the_ring_go_through_it),
         test_of(calls_that_nobody_waits_for_end_too),
+        test_of(a_server_that_keeps_as_much_as_it_may_goes_on_when_it_has_answered),
         test_of(a_call_that_isn_t_answered_ends_at_its_deadline),
         test_of(a_server_that_closes_ends_the_calls),
         test_of(a_caller_that_waits_sees_the_other_side_go),
