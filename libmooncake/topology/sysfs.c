@@ -7,9 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +16,6 @@
 #include "base/checked.h"
 #include "base/text.h"
 
-#define FILE_MAX 8192u /* of a file's bytes; what matters comes first */
-#define CPUS_MAX 65536u
 #define NVIDIA "0x10de"
 #define DISPLAY "0x03" /* PCI classes 03xx: VGA, 3D */
 
@@ -55,14 +51,14 @@ static int32_t read_node(const char *root, const char *path) {
     return checked_decimal(text, &node) && node < TOPOLOGY_NODES_MAX ? (int32_t)node : -1;
 }
 
-int topology_is_name(const char *name, size_t length) {
+bool topology_is_name(const char *name, size_t length) {
     if (length == 0 || length >= TOPOLOGY_NAME_MAX || name[0] == '.')
-        return 0;
+        return false;
     for (size_t i = 0; i < length; i++)
         if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
               (name[i] >= '0' && name[i] <= '9') || strchr("_-.:", name[i]) != NULL))
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 /* Calls `visit` with the name of each entry of a folder, until it returns false. */
@@ -84,37 +80,6 @@ static void each_entry(const char *root, const char *path, bool (*visit)(void *c
 }
 
 /* ---- Nodes ---- */
-
-/* How many there are in a list like "0-3,8,10-11"; 0 if it is none. */
-static uint32_t count_cpus(char *list) {
-    uint64_t count = 0, first, last;
-    char *rest = list, *range;
-
-    while ((range = strsep(&rest, ",")) != NULL) {
-        char *dash = strchr(range, '-');
-
-        if (dash != NULL)
-            *dash = '\0';
-        if (!checked_decimal(range, &first) || (dash != NULL && !checked_decimal(dash + 1, &last)))
-            return 0;
-        if (dash == NULL)
-            last = first;
-        if (last < first || last >= CPUS_MAX)
-            return 0;
-        count += last - first + 1;
-    }
-    return count <= CPUS_MAX ? (uint32_t)count : 0;
-}
-
-/* What "Node 0 MemTotal:  1024 kB" says, in bytes; 0 if nothing. */
-static uint64_t memory_of(const char *info) {
-    const char *line = strstr(info, "MemTotal:");
-    uint64_t kib, bytes;
-
-    if (line == NULL || sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) != 1 || !checked_mul(kib, 1024, &bytes))
-        return 0;
-    return bytes;
-}
 
 struct reading {
     const char *root;
@@ -142,28 +107,18 @@ static bool grow(struct reading *reading, void **array, size_t count, size_t siz
 static bool visit_node(void *context, const char *name) {
     struct reading *reading = context;
     struct topology *topology = reading->topology;
-    char path[128], text[FILE_MAX];
-    struct topology_node *node;
-    uint64_t id;
     void *nodes = topology->nodes;
+    uint64_t id;
     bool room;
 
     if (strncmp(name, "node", 4) != 0 || (name[4] == '0' && name[5] != '\0') || !checked_decimal(name + 4, &id) ||
         id >= TOPOLOGY_NODES_MAX)
         return true;
-    room = grow(reading, &nodes, topology->node_count, sizeof(*node), TOPOLOGY_NODES_MAX);
+    room = grow(reading, &nodes, topology->node_count, sizeof(*topology->nodes), TOPOLOGY_NODES_MAX);
     topology->nodes = nodes;
-    if (!room)
-        return false;
-    node = &topology->nodes[topology->node_count++];
-    node->id = (uint32_t)id;
-    (void)snprintf(path, sizeof(path), "devices/system/node/node%" PRIu64 "/cpulist", id);
-    read_text(reading->root, path, text, sizeof(text));
-    node->cpus = count_cpus(text);
-    (void)snprintf(path, sizeof(path), "devices/system/node/node%" PRIu64 "/meminfo", id);
-    read_text(reading->root, path, text, sizeof(text));
-    node->memory = memory_of(text);
-    return true;
+    if (room)
+        topology->nodes[topology->node_count++] = (uint32_t)id;
+    return room;
 }
 
 /* ---- Devices ---- */
@@ -260,9 +215,9 @@ uint32_t topology_distance(const struct topology_device *one, const struct topol
 /* ---- All of it ---- */
 
 static int by_id(const void *a, const void *b) {
-    const struct topology_node *one = a, *other = b;
+    const uint32_t *one = a, *other = b;
 
-    return one->id < other->id ? -1 : one->id > other->id;
+    return *one < *other ? -1 : *one > *other;
 }
 
 /* mlx5_2 comes before mlx5_10. */
@@ -284,7 +239,7 @@ static int by_address(const void *a, const void *b) {
 static void settle_nodes(const struct topology *topology, struct topology_device *devices, size_t count) {
     for (size_t i = 0; i < count && topology->node_count == 1; i++)
         if (devices[i].node < 0)
-            devices[i].node = (int32_t)topology->nodes[0].id;
+            devices[i].node = (int32_t)topology->nodes[0];
 }
 
 int32_t topology_read(const char *root, struct topology *ret_topology) {

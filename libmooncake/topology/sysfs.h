@@ -6,22 +6,16 @@
 #ifndef MC_TOPOLOGY_SYSFS_H
 #define MC_TOPOLOGY_SYSFS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <mooncake/error.h>
 
-#define TOPOLOGY_SYSFS "/sys"
 #define TOPOLOGY_NODES_MAX 1024u
 #define TOPOLOGY_DEVICES_MAX 256u /* of a kind; more are left out */
 #define TOPOLOGY_NAME_MAX 64u
 #define TOPOLOGY_PATH_MAX 256u
-
-struct topology_node {
-    uint32_t id;
-    uint32_t cpus;   /* how many; 0: none, or unknown */
-    uint64_t memory; /* bytes; 0 likewise */
-};
 
 struct topology_device {
     char name[TOPOLOGY_NAME_MAX]; /* as RDMA devices are called; the PCI address of a GPU */
@@ -30,7 +24,7 @@ struct topology_device {
 };
 
 struct topology {
-    struct topology_node *nodes; /* by id; at least one */
+    uint32_t *nodes; /* ids, ascending; at least one */
     size_t node_count;
     struct topology_device *nics; /* by name, numbers as numbers */
     size_t nic_count;
@@ -46,6 +40,6 @@ void topology_free(struct topology *topology);
 uint32_t topology_distance(const struct topology_device *one, const struct topology_device *other);
 
 /* Is it a name as drivers give: 1 to TOPOLOGY_NAME_MAX - 1 letters, digits, '_', '-', '.' and ':'? */
-int topology_is_name(const char *name, size_t length);
+bool topology_is_name(const char *name, size_t length);
 
 #endif

@@ -19,10 +19,10 @@
 typedef bool (*is_near)(const struct topology *topology, const void *what, const struct topology_device *nic);
 
 static bool near_node(const struct topology *topology, const void *what, const struct topology_device *nic) {
-    const struct topology_node *node = what;
+    const uint32_t *node = what;
 
     (void)topology;
-    return nic->node == (int32_t)node->id;
+    return nic->node == (int32_t)*node;
 }
 
 static bool near_gpu(const struct topology *topology, const void *what, const struct topology_device *nic) {
@@ -54,7 +54,7 @@ static void write_topology(const struct topology *topology, struct matrix *matri
     char location[32];
 
     for (size_t i = 0; i < topology->node_count; i++) {
-        (void)snprintf(location, sizeof(location), "cpu:%u", topology->nodes[i].id);
+        (void)snprintf(location, sizeof(location), "cpu:%u", topology->nodes[i]);
         write_row(matrix, location, topology, near_node, &topology->nodes[i]);
     }
     for (size_t i = 0; i < topology->gpu_count; i++) {
