@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "base/text.h"
 
 #define REQUEST_TIME (3 * CLOCK_SECOND)
 #define ADDRESSES_MAX 4096u
@@ -43,8 +42,6 @@ static int32_t refuse_kind(const char *kind, const char *why, struct mc_error *e
 }
 
 int32_t directory_open(const char *where, struct directory **ret_directory, struct mc_error *error) {
-    char words[128];
-
     if (where == NULL || *where == '\0' || strcasecmp(where, "p2p") == 0 || strcasecmp(where, "P2PHANDSHAKE") == 0)
         return directory_p2p.open("p2p", ret_directory, error);
     if (begins_with(where, "http://") || begins_with(where, "https://"))
@@ -56,11 +53,9 @@ int32_t directory_open(const char *where, struct directory **ret_directory, stru
         return refuse_kind("etcd", "", error);
     if (is_bare_addresses(where))
         return refuse_kind("etcd", ", which a bare host:port means", error);
-    text_copy(words, sizeof(words), where);
-    if (strchr(words, '@') != NULL)
-        text_copy(words, sizeof(words), "(with a password)");
     return status_set(error, MC_ERR_INVALID_ARGUMENT, 0,
-                      "no directory is called \"%s\"; there are p2p and http://host:port/path", words);
+                      "no directory is called \"%.127s\"; there are p2p and http://host:port/path",
+                      strchr(where, '@') != NULL ? "(with a password)" : where);
 }
 
 struct directory *directory_close(struct directory *directory) {
@@ -71,10 +66,6 @@ struct directory *directory_close(struct directory *directory) {
 
 bool directory_keeps_names(const struct directory *directory) {
     return directory->keeps_names;
-}
-
-const char *directory_where(const struct directory *directory) {
-    return directory->where;
 }
 
 int32_t directory_check_name(const char *name, struct mc_error *error) {

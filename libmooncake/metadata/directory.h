@@ -30,9 +30,6 @@ struct directory *directory_close(struct directory *directory);
 /* False: names are addresses. */
 bool directory_keeps_names(const struct directory *directory);
 
-/* The connection string, for words; never with a password in it. */
-const char *directory_where(const struct directory *directory);
-
 /* A name has 1 to 255 printable bytes of ASCII. MC_ERR_INVALID_ARGUMENT with words. */
 int32_t directory_check_name(const char *name, struct mc_error *error);
 
@@ -54,7 +51,6 @@ int32_t directory_find(struct directory *directory, const char *name, uint64_t d
 /* ---- Kinds ---- */
 
 struct directory_ops {
-    const char *name;
     /* NULL, or why there is none in this process. */
     const char *(*unavailable)(void);
     int32_t (*open)(const char *where, struct directory **ret_directory, struct mc_error *error);
@@ -71,7 +67,6 @@ struct directory_ops {
 struct directory {
     const struct directory_ops *ops;
     bool keeps_names;
-    const char *where;
 };
 
 extern const struct directory_ops directory_p2p;

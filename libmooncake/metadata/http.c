@@ -95,7 +95,7 @@ static int32_t http_open(const char *where, struct directory **ret_directory, st
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
     text_copy(http->where, sizeof(http->where), where);
     text_copy(http->cluster, sizeof(http->cluster), cluster != NULL ? cluster : "");
-    http->directory = (struct directory){.ops = &directory_http, .keeps_names = true, .where = http->where};
+    http->directory = (struct directory){.ops = &directory_http, .keeps_names = true};
     *ret_directory = &http->directory;
     return MC_OK;
 }
@@ -248,7 +248,6 @@ static int32_t http_withdraw(struct directory *directory, const char *name, cons
 }
 
 const struct directory_ops directory_http = {
-    .name = "http",
     .unavailable = directory_unavailable,
     .open = http_open,
     .close = http_close,

@@ -10,7 +10,7 @@ static const char *p2p_unavailable(void) {
 }
 
 static int32_t p2p_open(const char *where, struct directory **ret_directory, struct mc_error *error) {
-    static struct directory directory = {.ops = &directory_p2p, .where = "p2p"};
+    static struct directory directory = {.ops = &directory_p2p};
 
     (void)where;
     (void)error;
@@ -57,7 +57,6 @@ static int32_t p2p_find(struct directory *directory, const char *name, uint64_t 
 }
 
 const struct directory_ops directory_p2p = {
-    .name = "p2p",
     .unavailable = p2p_unavailable,
     .open = p2p_open,
     .close = p2p_close,
