@@ -25,6 +25,8 @@
 
 #define CLOSE_TIME CLOCK_SECOND
 
+_Static_assert(METRICS_TRANSPORTS == ENGINE_TRANSPORTS, "each transport has its counters");
+
 static const struct transport_ops *const all_transports[ENGINE_TRANSPORTS] = {
     &transport_self,
     &transport_shm,

@@ -130,7 +130,7 @@ struct metrics_engine {
     uint64_t peers;   /* open */
 };
 
-/* The values of a link at one moment; nothing but uint64_t. */
+/* The values of a link at one moment, or their sum over several. */
 struct link_values {
     uint64_t requests[2];
     uint64_t bytes[2];

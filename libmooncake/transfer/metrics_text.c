@@ -76,16 +76,9 @@ static void write_values(struct writer *writer, const struct link_values *values
     writer_print(writer, "}");
 }
 
-static void add_values(struct link_values *sum, const struct link_values *values) {
-    uint64_t *to = (uint64_t *)(void *)sum;
-    const uint64_t *from = (const uint64_t *)(const void *)values;
-
-    for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
-        to[i] += from[i];
-}
-
+/* Adds them up in *total, too. */
 static void write_links(struct writer *writer, struct metrics *metrics, const struct metrics_engine *engine,
-                        struct link_values *ret_total) {
+                        struct link_values *total) {
     struct list *node, *after;
     bool first = true;
 
@@ -99,7 +92,7 @@ static void write_links(struct writer *writer, struct metrics *metrics, const st
             if (peer->links[i] == NULL)
                 continue;
             metrics_add_values(peer->links[i], &values);
-            add_values(ret_total, &values);
+            metrics_add_values(peer->links[i], total);
             writer_print(writer, "%s{\"peer\":", first ? "" : ",");
             writer_json_string(writer, peer->address);
             writer_print(writer, ",\"transport\":\"%s\",", engine->transports[i]);
