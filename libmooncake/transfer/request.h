@@ -50,17 +50,16 @@ void request_release(struct request *request);
 /* Does a thread of ours move its bytes? */
 bool request_steps(const struct request *request);
 
-/* Moves the next piece of one that steps. MC_ERR_PENDING while there is more, else what request_stepped is to be told.
- */
+/* Moves the next piece of one that steps. MC_ERR_PENDING while there is more, else what request_stepped is to be told,
+ * which ends it. */
 int32_t request_step(struct request *request);
-
-/* Moves `count` whole requests (2 to TRANSPORT_GROUP) of one link that haven't begun, as request_may_group says, and
- * ends them. */
-void request_step_group(struct request *requests, size_t count);
-
-/* Does it begin where `first` would end in one step_group? `bytes` are those of the group so far. */
-bool request_may_group(const struct request *first, const struct request *request, uint64_t bytes);
 void request_stepped(struct request *request, int32_t status);
+
+/* May the request be moved together with `first` and those between, which have `bytes`? */
+bool request_may_group(const struct request *first, const struct request *request, uint64_t bytes);
+
+/* Moves `count` whole requests (2 to TRANSPORT_GROUP) that request_may_group has put together, and ends them. */
+void request_step_group(struct request *requests, size_t count);
 
 /* Ends one without slices. */
 void request_end(struct request *request);
