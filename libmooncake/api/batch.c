@@ -156,7 +156,7 @@ int32_t mc_batch_free(uint64_t id) {
 
     if (status != MC_OK)
         return status;
-    if (!batch_is_done(batch))
+    if (!batch_may_retire(batch))
         status = MC_ERR_BUSY;
     else
         status = object_withdraw(id, OBJECT_BATCH, &object); /* of two racing callers one gets it */

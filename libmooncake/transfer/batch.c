@@ -411,6 +411,17 @@ bool batch_is_done(const struct batch *batch) {
     return atomic_load(&batch->over);
 }
 
+bool batch_may_retire(const struct batch *batch) {
+    if (batch_is_done(batch))
+        return true;
+    if (batch->notices != NULL)
+        return false;
+    for (uint32_t i = 0; i < batch->count; i++)
+        if (atomic_load(&batch->requests[i].state) == MC_STATE_PENDING)
+            return false;
+    return true;
+}
+
 int32_t batch_outcome(struct batch *batch) {
     return batch_is_done(batch) ? atomic_load(&batch->first_failure) : MC_ERR_PENDING;
 }

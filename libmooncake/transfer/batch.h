@@ -40,6 +40,9 @@ void batch_begin(struct batch *batch, uint64_t id);
 
 bool batch_is_done(const struct batch *batch);
 
+/* Is it done, or shows all requests as terminal, so that it will be in a moment? */
+bool batch_may_retire(const struct batch *batch);
+
 /* The status of a batch that is done; MC_ERR_PENDING before. */
 int32_t batch_outcome(struct batch *batch);
 
@@ -54,7 +57,7 @@ void batch_stop(struct batch *batch, int32_t status);
  * owner still has it. */
 void batch_abandon(struct batch *batch);
 
-/* Takes the batch out of its engine's and its queue's books, and drops a reference. It must be done, or never begun.
+/* Takes the batch out of its engine's and its queue's books, and drops a reference. It must be done or about to (batch_may_retire), or never begun.
  * Within an engine call, or when the engine is closed. */
 void batch_retire(struct batch *batch);
 

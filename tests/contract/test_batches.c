@@ -377,6 +377,20 @@ static void a_waiter_who_leaves_a_batch_that_they_drive_is_followed_by_the_next(
     }
 }
 
+/* Whoever sees by the states that all is over may free at once. */
+static void a_batch_whose_requests_are_all_terminal_can_be_freed(void **state) {
+    const struct pair *pair = *state;
+    struct mc_request wanted = request(pair, MC_WRITE, 0, 0, 4096);
+
+    for (size_t i = 0; i < contract_scaled(20000); i++) {
+        uint64_t batch = submit(pair, &wanted, 1, 20 * SECOND);
+
+        while (status_of(batch, 0).state == MC_STATE_PENDING)
+            ;
+        OK(mc_batch_free(batch));
+    }
+}
+
 static void a_failed_batch_explains_itself_in_words(void **state) {
     const struct pair *pair = *state;
     struct mc_request requests[3];
@@ -411,6 +425,7 @@ static const struct CMUnitTest tests[] = {
     CONTRACT_TEST(many_threads_may_wait_for_one_batch),
     CONTRACT_TEST(a_batch_that_its_caller_drives_ends_by_waits_alone),
     CONTRACT_TEST(a_waiter_who_leaves_a_batch_that_they_drive_is_followed_by_the_next),
+    CONTRACT_TEST(a_batch_whose_requests_are_all_terminal_can_be_freed),
     CONTRACT_TEST(a_failed_batch_explains_itself_in_words),
     CONTRACT_TEST(batches_in_flight_outlive_the_peer_id),
 };
