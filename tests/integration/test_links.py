@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from actor import Actor, ActorError
 from network import Network, counter, ip, within
 
 SIZE = 3 << 20
-NOTICED = 3.0  # seconds in which a link that is back must be as fast as before
+NOTICED = 3.0  # seconds after which a link that is back must be as fast as before
 OUTAGE = 7.0  # so long that the kernel, left alone, would wait for more than NOTICED before its next try
 
 
@@ -29,8 +30,13 @@ class Ends:
         network.link(self.near, "eth0", self.far, "eth0")
         network.address(self.near, "eth0", "10.77.0.1/24")
         network.address(self.far, "eth0", "10.77.0.2/24")
-        self.client = start(inside=within(self.near), listen="10.77.0.1:0", connect_ms=1000)
+        self.start = start
         self.target = start(inside=within(self.far), listen="10.77.0.2:0")
+        self.connect()
+
+    def connect(self) -> None:
+        """From now on by a new client, with connections of its own."""
+        self.client = self.start(inside=within(self.near), listen="10.77.0.1:0", connect_ms=1000)
         self.local, self.remote = self.client.alloc(SIZE), self.target.alloc(SIZE)
         self.peer = self.client.peer(self.target.address)
         assert self.client.path(self.peer) == "tcp"
@@ -87,7 +93,7 @@ def test_a_link_is_as_fast_as_before_three_seconds_after_it_is_back(ends: Ends, 
     """Either the cable is pulled, or the network swallows everything without a word."""
     if how == "silent" and not resends_soon():
         pytest.skip("before Linux 6.15 the kernel tries a silent network again after as long as it was silent")
-    before = statistics.median(ends.rate(0.1) for _ in range(5))
+    assert ends.write() == status.OK
     opens = counter(ends.near, "Tcp", "ActiveOpens")
     if how == "down":
         ip("-n", ends.far, "link", "set", "eth0", "down")
@@ -104,12 +110,18 @@ def test_a_link_is_as_fast_as_before_three_seconds_after_it_is_back(ends: Ends, 
     up = time.monotonic()
     while ends.write(300) != status.OK:
         assert time.monotonic() - up < NOTICED
-    best = 0.0
-    while best < 0.9 * before:
-        assert time.monotonic() - up < NOTICED, f"{best / 1e9:.2f} GB/s, and {before / 1e9:.2f} before"
-        best = max(best, ends.rate(0.1))
     opened = counter(ends.near, "Tcp", "ActiveOpens") - opens
-    print(f"{before / 1e9:.2f} GB/s before, {best / 1e9:.2f} after; {opened} connections opened meanwhile")
+    time.sleep(max(0.0, up + NOTICED - time.monotonic()))
+    fresh = copy.copy(ends)
+    fresh.connect()
+    # As fast as connections that have never seen the outage, by turns and three times at most, for the machine is busy.
+    for _ in range(3):
+        rates = [(ends.rate(0.1), fresh.rate(0.1)) for _ in range(10)]
+        old, new = (statistics.median(column) for column in zip(*rates))
+        print(f"{old / 1e9:.2f} GB/s, {new / 1e9:.2f} by new connections; {opened} opened during the outage")
+        if old >= 0.9 * new:
+            break
+    assert old >= 0.9 * new
     assert opened < 40
     ends.check(1)
 
