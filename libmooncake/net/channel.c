@@ -167,9 +167,9 @@ static int32_t call_on(struct lane *lane, struct call *call, uint64_t deadline) 
     return call->status;
 }
 
-/* The lane with the least to do. */
+/* The lane with the least to do; there is at least one. */
 static struct lane *idlest(struct channel *channel) {
-    struct lane *best = NULL;
+    struct lane *best = &channel->lanes[0];
     uint64_t least = UINT64_MAX;
 
     for (uint32_t i = 0; i < channel->lane_count && least > 0; i++) {

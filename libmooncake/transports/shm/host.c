@@ -34,10 +34,6 @@
 #define ACCEPTS_AT_ONCE 64
 #define PAUSE_WITHOUT_DESCRIPTORS (100 * CLOCK_MILLISECOND)
 
-#if !defined(SO_PASSRIGHTS) && defined(SO_ZEROCOPY) && SO_ZEROCOPY == 60 /* where the generic numbers are used */
-#define SO_PASSRIGHTS 83
-#endif
-
 struct guest {
     struct list node;
     struct shm_host *host;
@@ -133,16 +129,6 @@ int32_t shm_host_withdraw(struct shm_host *shm, struct region *region, uint64_t 
 }
 
 /* ---- Guests: on the loop's thread ---- */
-
-static void refuse_descriptors(int fd) {
-#ifdef SO_PASSRIGHTS
-    int off = 0;
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)); /* an older kernel doesn't know it */
-#else
-    (void)fd;
-#endif
-}
 
 /* One packet, without descriptors: bytes, or -1 with errno (EPROTO: some came, or the packet was longer). No buffer for
  * them, so the kernel closes them itself. */
@@ -279,7 +265,7 @@ static void admit(struct shm_host *shm, int fd) {
         show_out(fd);
         return;
     }
-    refuse_descriptors(fd);
+    socket_refuse_fds(fd);
     guest->host = shm;
     guest->watch.fd = fd;
     guest->watch.ready = guest_ready;
@@ -365,7 +351,7 @@ static int32_t listen_for_guests(struct shm_host *shm, char reason[TRANSPORT_REA
         snprintf(reason, TRANSPORT_REASON_MAX, "no UNIX socket: %s", strerror(errno));
         return MC_ERR_NOT_SUPPORTED;
     }
-    refuse_descriptors(fd); /* also to connections that wait to be accepted */
+    socket_refuse_fds(fd); /* also to connections that wait to be accepted */
     shm->listener.ready = accept_guests;
     shm->listener.fd = fd;
     if (loop_add(shm->host->loop, &shm->listener, EPOLLIN) != MC_OK) {
