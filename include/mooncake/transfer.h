@@ -57,9 +57,9 @@ MC_API int64_t mc_engine_address(mc_engine *engine, char *text, size_t size);
 /* The random 128-bit incarnation of this engine. */
 MC_API int32_t mc_engine_incarnation(mc_engine *engine, uint8_t ret_incarnation[16]);
 
-/* Where this host's memory, processors and network cards are to each other, as JSON in the reference's matrix format:
- * {"cpu:0":[[preferred cards],[others]],…}; written and returned as by mc_capabilities. Read from sysfs when the engine
- * is opened, or taken from MC_CUSTOM_TOPO_JSON (a file); MC_TE_FILTERS leaves only the cards that it names. */
+/* Which network cards are near to this host's memory and GPUs, as JSON in the matrix format of kvcache-ai/Mooncake:
+ * {"cpu:0":[[preferred cards],[others]],…,"cuda:0":…}; written and returned as by mc_capabilities. Read from sysfs when
+ * the engine is opened, or taken from MC_CUSTOM_TOPO_JSON (a file); MC_TE_FILTERS leaves only the cards that it names. */
 MC_API int64_t mc_engine_topology(mc_engine *engine, char *text, size_t size);
 
 #define MC_METRICS_JSON 0u
@@ -76,9 +76,9 @@ MC_API int64_t mc_engine_metrics(mc_engine *engine, uint32_t format, char *text,
 
 struct mc_memory_options {
     uint32_t struct_size;
-    uint32_t flags; /* MC_MEMORY_* */
-    uint32_t numa_node;
-    uint32_t reserved; /* 0 */
+    uint32_t flags;     /* MC_MEMORY_*; unknown bits are refused */
+    uint32_t numa_node; /* with MC_MEMORY_NUMA */
+    uint32_t reserved;  /* 0 */
 };
 
 /* Allocates host memory that other processes of this host can map (a sealed memfd), zeroed and faulted in;
@@ -126,8 +126,9 @@ MC_API int32_t mc_peer_probe(uint64_t peer, uint64_t timeout_ns, struct mc_error
 /* Which path each transfer takes and why not a better one, as JSON: {"peer":"host:port","transports":[{"transport":
  * "self","cost":0,"usable":false,"reason":"…"},…],"regions":[{"base":…,"length":…,"access":"rw","path":"shm",
  * "how":"mapped","reason":"…"},…]}. Transports are cheapest first. Regions are those of the peer that this process
- * knows of (of a peer on the same host all); which local memory takes part makes no difference. Written and returned as
- * by mc_capabilities. */
+ * knows of (of a peer on the same host all); which local memory takes part makes no difference. "how" is "mapped", or
+ * "process_vm" with the reason why not mapped. Both "path" and "how" are null where shared memory doesn't reach the
+ * region, with the reason: it goes by the next transport that is usable. Written and returned as by mc_capabilities. */
 MC_API int64_t mc_peer_explain(uint64_t peer, char *text, size_t size);
 
 /* ---- Batches ---------------------------------------------------------------------------------------------------- */
@@ -174,7 +175,7 @@ struct mc_request_status {
 
 struct mc_batch_options {
     uint32_t struct_size;
-    uint32_t flags;          /* MC_BATCH_* */
+    uint32_t flags;          /* MC_BATCH_*; unknown bits are refused */
     uint64_t timeout_ns;     /* deadline of each request, from submission; 0: MC_TRANSFER_TIMEOUT seconds, default 30 */
     uint64_t user_data;      /* returned in the completion */
     mc_queue *queue;         /* where the completion appears; NULL: nowhere, use mc_batch_wait */
@@ -197,7 +198,8 @@ MC_API int32_t mc_batch_submit(mc_engine *engine, const struct mc_request *reque
  * all completed, MC_ERR_PENDING if the time ran out, else the status of the first request that did not complete. */
 MC_API int32_t mc_batch_wait(uint64_t batch, uint64_t timeout_ns);
 
-/* The states of requests [first, first + count) of the batch. */
+/* The states of requests [first, first + count) of the batch, into elements `stride` bytes apart.
+ * MC_ERR_INVALID_ARGUMENT where it has no such requests. */
 MC_API int32_t mc_batch_status(uint64_t batch, size_t first, struct mc_request_status *statuses, size_t count,
                                size_t stride);
 
