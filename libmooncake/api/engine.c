@@ -1,5 +1,5 @@
 /* api/engine.c - the public calls of transfer.h on engines, memory, peers and notifications: they check and call
- * inward. */
+ * inward. Owns nothing; any thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,7 +61,9 @@ int32_t mc_engine_close(mc_engine *handle) {
     return status;
 }
 
-int64_t mc_engine_address(mc_engine *handle, char *text, size_t size) {
+/* What an engine tells of itself, as by mc_capabilities. */
+static int64_t tell(mc_engine *handle, void (*write)(struct engine *engine, struct writer *writer), char *text,
+                    size_t size) {
     struct engine *engine;
     struct writer writer;
     int32_t status;
@@ -72,9 +74,39 @@ int64_t mc_engine_address(mc_engine *handle, char *text, size_t size) {
     if (status != MC_OK)
         return status;
     writer_init(&writer, text, size);
-    writer_print(&writer, "%s", engine->address);
+    write(engine, &writer);
     engine_call_end(engine);
     return (int64_t)writer.length;
+}
+
+static void write_address(struct engine *engine, struct writer *writer) {
+    writer_print(writer, "%s", engine->address);
+}
+
+static void write_topology(struct engine *engine, struct writer *writer) {
+    writer_print(writer, "%s", engine->topology);
+}
+
+static void write_json(struct engine *engine, struct writer *writer) {
+    engine_metrics(engine, MC_METRICS_JSON, writer);
+}
+
+static void write_prometheus(struct engine *engine, struct writer *writer) {
+    engine_metrics(engine, MC_METRICS_PROMETHEUS, writer);
+}
+
+int64_t mc_engine_address(mc_engine *handle, char *text, size_t size) {
+    return tell(handle, write_address, text, size);
+}
+
+int64_t mc_engine_topology(mc_engine *handle, char *text, size_t size) {
+    return tell(handle, write_topology, text, size);
+}
+
+int64_t mc_engine_metrics(mc_engine *handle, uint32_t format, char *text, size_t size) {
+    if (format != MC_METRICS_JSON && format != MC_METRICS_PROMETHEUS)
+        return MC_ERR_INVALID_ARGUMENT;
+    return tell(handle, format == MC_METRICS_JSON ? write_json : write_prometheus, text, size);
 }
 
 int32_t mc_engine_incarnation(mc_engine *handle, uint8_t ret_incarnation[16]) {
@@ -89,22 +121,6 @@ int32_t mc_engine_incarnation(mc_engine *handle, uint8_t ret_incarnation[16]) {
     memcpy(ret_incarnation, engine->identity.incarnation, 16);
     engine_call_end(engine);
     return MC_OK;
-}
-
-int64_t mc_engine_topology(mc_engine *handle, char *text, size_t size) {
-    struct engine *engine;
-    struct writer writer;
-    int32_t status;
-
-    if (text == NULL && size > 0)
-        return MC_ERR_INVALID_ARGUMENT;
-    status = engine_call_begin(handle, &engine, NULL);
-    if (status != MC_OK)
-        return status;
-    writer_init(&writer, text, size);
-    writer_print(&writer, "%s", engine->topology);
-    engine_call_end(engine);
-    return (int64_t)writer.length;
 }
 
 /* ---- Memory ---- */
