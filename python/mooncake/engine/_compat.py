@@ -29,7 +29,7 @@ from ._compat_values import (
 from ._engine import Engine
 from ._flights import Flights
 from ._peer import Peer
-from ._requests import words
+from ._requests import READ, WRITE, words
 
 __all__ = ["TransferEngine"]
 
@@ -135,7 +135,7 @@ class TransferEngine(EngineMemory):
                 if not self._may_repeat(error, target_hostname, peer):
                     return -1
         check_hint(transport_hint)
-        return self._transfer(target_hostname, 1, (buffer,), (peer_buffer_address,), (length,))
+        return self._transfer(target_hostname, WRITE, (buffer,), (peer_buffer_address,), (length,))
 
     def transfer_sync_read(
         self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
@@ -150,7 +150,7 @@ class TransferEngine(EngineMemory):
                 if not self._may_repeat(error, target_hostname, peer):
                     return -1
         check_hint(transport_hint)
-        return self._transfer(target_hostname, 0, (buffer,), (peer_buffer_address,), (length,))
+        return self._transfer(target_hostname, READ, (buffer,), (peer_buffer_address,), (length,))
 
     def batch_transfer_sync_write(
         self,
@@ -162,7 +162,7 @@ class TransferEngine(EngineMemory):
     ) -> int:
         """Many writes to one peer as one batch; 0 only when all of them are done."""
         check_hint(transport_hint)
-        return self._transfer(target_hostname, 1, buffers, peer_buffer_addresses, lengths)
+        return self._transfer(target_hostname, WRITE, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_sync_read(
         self,
@@ -174,7 +174,7 @@ class TransferEngine(EngineMemory):
     ) -> int:
         """Many reads from one peer as one batch; 0 only when all of them are done."""
         check_hint(transport_hint)
-        return self._transfer(target_hostname, 0, buffers, peer_buffer_addresses, lengths)
+        return self._transfer(target_hostname, READ, buffers, peer_buffer_addresses, lengths)
 
     def transfer_sync(
         self,
@@ -218,7 +218,7 @@ class TransferEngine(EngineMemory):
     ) -> int:
         """Begins a batch of writes; its id for transfer_check_status() or get_batch_transfer_status(), or 0."""
         check_hint(transport_hint)
-        return self._begin(target_hostname, 1, buffers, peer_buffer_addresses, lengths)
+        return self._begin(target_hostname, WRITE, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_async_read(
         self,
@@ -230,7 +230,7 @@ class TransferEngine(EngineMemory):
     ) -> int:
         """Begins a batch of reads; its id, or 0."""
         check_hint(transport_hint)
-        return self._begin(target_hostname, 0, buffers, peer_buffer_addresses, lengths)
+        return self._begin(target_hostname, READ, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_async(
         self,
@@ -250,7 +250,7 @@ class TransferEngine(EngineMemory):
     ) -> int:
         """Begins one write; its id, or 0."""
         check_hint(transport_hint)
-        return self._begin(target_hostname, 1, (buffer,), (peer_buffer_address,), (length,))
+        return self._begin(target_hostname, WRITE, (buffer,), (peer_buffer_address,), (length,))
 
     def transfer_check_status(self, batch_id: int) -> int:
         """1 when all of the batch is done, 0 while pending, -1 failed, -2 timed out. Any but 0 ends the id."""

@@ -11,7 +11,7 @@ from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
 from ._options import engine_options
 from ._peer import Peer
-from ._requests import READ, WRITE, Column, Request, pack_requests
+from ._requests import OUT_OF_RANGE, READ, WRITE, Column, Request, pack_requests
 
 __all__ = ["Access", "Engine", "Notification", "Region"]
 
@@ -171,7 +171,7 @@ class Engine:
             pointer = ffi.cast("void *", address)
             status = lib.mc_engine_register(self.handle, pointer, length, location.encode(), access, error)
         except OverflowError:
-            raise ValueError("addresses and lengths are integers from 0 to 2**64 - 1") from None
+            raise ValueError(OUT_OF_RANGE) from None
         check(status, error)
 
     def unregister_range(self, address: int) -> None:

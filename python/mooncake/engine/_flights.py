@@ -18,7 +18,7 @@ from ._engine import Access, Engine
 from ._peer import Peer
 from ._requests import READ, pack_columns, pack_one
 
-__all__ = ["UNBEGUN", "Flights"]
+__all__ = ["Flights"]
 
 # What says that a peer is gone. The paths that are left to a peer that is gone may be none at all.
 _LOST = (errors.StalePeer, errors.Unreachable, errors.ConnectionLost, errors.InvalidHandle, errors.NotSupported)
@@ -26,7 +26,7 @@ _GONE_CODES = {kind.code for kind in (errors.StalePeer, errors.Unreachable, erro
 # Answers after which another peer of the same name may be asked.
 _RESTARTED = (errors.StalePeer, errors.InvalidHandle, errors.NotSupported)
 # Answers after which a whole transfer may be begun again: with another peer, or when its local memory is registered.
-UNBEGUN = (*_RESTARTED, errors.NotRegistered)
+_UNBEGUN = (*_RESTARTED, errors.NotRegistered)
 
 
 class _Flight:
@@ -211,7 +211,7 @@ class Flights:
 
     def may_repeat(self, error: MooncakeError, target: str, peer: Peer) -> bool:
         """After a failed transfer of one range: whether it may be made again, with whoever is at the address now."""
-        if isinstance(error, UNBEGUN):
+        if isinstance(error, _UNBEGUN):
             return True
         return self.drop_lost(error, target, peer) and error.untouched
 

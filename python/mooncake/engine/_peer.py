@@ -12,7 +12,7 @@ from .._errors import MooncakeError
 from .._native import PENDING, SLICE_NS, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
 from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
-from ._requests import READ, WRITE, Column, as_bytes, pack_columns, words
+from ._requests import OUT_OF_RANGE, READ, WRITE, Column, as_bytes, pack_columns, words
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -28,8 +28,6 @@ _QUICK_MAX = 16 << 20
 """The longest copy that Ctrl-C has to wait for: some milliseconds."""
 
 _ALL = 2**64
-_RANGE = "addresses and lengths are integers from 0 to 2**64 - 1"
-
 # Error structs that no call uses, by address.
 _errors: dict[int, Any] = {}
 _spare: list[int] = []
@@ -63,7 +61,7 @@ def move(call: Callable[..., int], peer: int, local: int, remote: int, length: i
         if status:
             _fail(status, error)
     except OverflowError:
-        raise ValueError(_RANGE) from None
+        raise ValueError(OUT_OF_RANGE) from None
     finally:
         _give(error)
 
@@ -105,7 +103,7 @@ def run(
         one = _One()
     request, cell, error = one.request, one.cell, one.error
     if not 0 <= local < _ALL:
-        raise ValueError(_RANGE)
+        raise ValueError(OUT_OF_RANGE)
     try:
         request.peer, request.opcode, request.remote, request.length = peer, opcode, remote, length
         request.local = ffi.cast("char *", local)
@@ -114,7 +112,7 @@ def run(
             request.flags = lib.MC_REQUEST_GUARD
             request.guard_address, request.guard_value = guard
     except OverflowError:
-        raise ValueError(_RANGE) from None
+        raise ValueError(OUT_OF_RANGE) from None
     one.options.timeout_ns = timeout_ns
     untouched = True
     try:
@@ -151,7 +149,7 @@ class Peer:
         self.id = 0
         self._engine = engine
         self.address = address
-        # Remote ranges from here to there are copied by the caller itself, as far as is known; see _learn.
+        # Remote ranges from here to there are copied by the caller itself, as far as is known; see learn().
         self.mapped_from = self.mapped_to = 0
         self._misses = 0
         cell, error = ffi.new("uint64_t *"), new_error()
@@ -282,12 +280,12 @@ class Peer:
         """Which paths lead to the peer, and which one its memory is reached by.
 
         "transports": cheapest first, each with "transport", "cost", "usable" and "reason"; "regions": those of the peer
-        that this process knows of, each with "base", "length", "access", "path", "how" and "reason" (why not better).
+        that this process knows of, each with "base", "length", "access", "path", "how" and "reason" (why not better);
+        path and how are None for one that goes by the next usable transport.
         """
         from json import loads
 
-        paths = loads(read_text(lambda text, size: lib.mc_peer_explain(self.id, text, size)))
-        return {"transports": paths, "regions": []} if isinstance(paths, list) else paths
+        return loads(read_text(lambda text, size: lib.mc_peer_explain(self.id, text, size)))
 
     def close(self) -> None:
         """Releases the peer; batches in flight go on. A second call does nothing."""

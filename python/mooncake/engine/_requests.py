@@ -14,7 +14,20 @@ from ._memory import Span, span_of
 if TYPE_CHECKING:
     from ._peer import Peer
 
-__all__ = ["READ", "WRITE", "Column", "Request", "as_bytes", "pack_columns", "pack_one", "pack_requests", "words"]
+__all__ = [
+    "OUT_OF_RANGE",
+    "READ",
+    "WRITE",
+    "Column",
+    "Request",
+    "as_bytes",
+    "pack_columns",
+    "pack_one",
+    "pack_requests",
+    "words",
+]
+
+OUT_OF_RANGE = "addresses and lengths are integers from 0 to 2**64 - 1"
 
 READ: int = lib.MC_READ
 WRITE: int = lib.MC_WRITE
@@ -68,7 +81,7 @@ def words(values: Column) -> array[int]:
     try:
         return array("Q", values)
     except OverflowError:
-        raise ValueError("addresses and lengths are integers from 0 to 2**64 - 1") from None
+        raise ValueError(OUT_OF_RANGE) from None
 
 
 def _words_of(view: memoryview) -> array[int]:
@@ -80,7 +93,7 @@ def _words_of(view: memoryview) -> array[int]:
     column = array("Q")
     column.frombytes(view.tobytes())
     if view.format.islower() and max(column, default=0) >> 63:
-        raise ValueError("addresses and lengths are integers from 0 to 2**64 - 1")
+        raise ValueError(OUT_OF_RANGE)
     return column
 
 
@@ -102,7 +115,7 @@ def pack_one(
         for value in (local, remote, length, *(guard or ())):
             if not hasattr(value, "__index__"):
                 raise TypeError(f"addresses and lengths are integers, not {type(value).__name__}") from None
-        raise ValueError("addresses and lengths are integers from 0 to 2**64 - 1") from None
+        raise ValueError(OUT_OF_RANGE) from None
 
 
 def pack_columns(

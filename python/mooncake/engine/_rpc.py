@@ -11,7 +11,7 @@ import threading
 from time import monotonic
 from typing import Any, Callable, Optional
 
-from .._errors import MooncakeError
+from .._errors import MooncakeError, error_for
 from .._native import ffi, lib
 from . import _rpc_wire as wire
 from ._compat_values import log, text_of
@@ -299,9 +299,7 @@ class RpcInterface:
         elif message.kind == wire.TENSOR and self._on_tensor is not None:
             self._on_tensor(ReceivedTensor(sender, data, message.shape, message.dtype))
         else:
-            from .. import errors
-
-            raise errors.NotSupported(lib.MC_ERR_NOT_SUPPORTED, "MC_ERR_NOT_SUPPORTED", "there is no callback for it")
+            raise error_for(lib.MC_ERR_NOT_SUPPORTED, "there is no callback for it")
 
 
 CoroRPCInterface = RpcInterface

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Callable, Optional
 
 from .. import errors
@@ -21,9 +21,9 @@ from ._engine import Access, Engine, Region
 from ._memory import alloc
 from ._peer import Peer
 
-__all__ = ["BACKLOG_MAX", "Endpoint", "Workers"]
+__all__ = ["Endpoint", "Workers"]
 
-BACKLOG_MAX = 4096
+_BACKLOG_MAX = 4096
 """Requests that wait for a worker; further ones are dropped, and their senders time out."""
 
 _GONE = (errors.StalePeer, errors.Unreachable, errors.ConnectionLost, errors.InvalidHandle)
@@ -43,7 +43,7 @@ class Workers:
     def submit(self, job: Callable[[], None]) -> bool:
         """False if too many jobs wait already, or the workers are closed."""
         with self._changed:
-            if self._closed or len(self._jobs) >= BACKLOG_MAX:
+            if self._closed or len(self._jobs) >= _BACKLOG_MAX:
                 return False
             self._jobs.append(job)
             if self._idle < len(self._jobs) and self._threads < self._limit:
@@ -161,7 +161,7 @@ class Endpoint:
             except errors.QueueFull:
                 if pause > left:
                     raise
-                threading.Event().wait(pause)
+                sleep(pause)
                 pause = min(2 * pause, 0.1)
             except _GONE as error:
                 self._forget(target, peer)
