@@ -2,7 +2,7 @@
  *
  * While a caller drives, only the caller closes the descriptor: nobody else could know that it isn't polling it.
  */
-#include "net/lane.h"
+#include "net/lane_inside.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -11,27 +11,13 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/crc32c.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "os/socket.h"
 
 #define RECEIVE_BUDGET (8u << 20)
-#define READ_WINDOW (16u << 20) /* bytes that the peer is asked for at a time */
 #define RETRY_FIRST (10 * CLOCK_MILLISECOND)
 #define RETRY_LAST CLOCK_SECOND
-
-/* What a request counts for when a lane is chosen. */
-static uint64_t weight(const struct lane_request *request) {
-    return FRAME_SIZE + request->frame.length;
-}
-
-/* The request is terminal. It may not be touched afterwards. With the lock held. */
-static void finish(struct lane *lane, struct lane_request *request, int32_t status) {
-    list_remove(&request->node);
-    lane->outstanding -= weight(request);
-    request->done(request, status);
-}
 
 /* ---- The descriptor and its watch. With the lock held. ---- */
 
@@ -97,16 +83,9 @@ static void take(struct lane *lane) {
     pthread_mutex_unlock(&lane->turn);
 }
 
-static void fail_list(struct lane *lane, struct list *requests, int32_t status) {
-    struct list *node, *after;
-
-    list_each (node, after, requests)
-        finish(lane, list_entry(node, struct lane_request, node), status);
-}
-
 static void fail_requests(struct lane *lane, int32_t status) {
-    fail_list(lane, &lane->told, status);
-    fail_list(lane, &lane->waiting, status);
+    lane_end_list(lane, &lane->told, status);
+    lane_end_list(lane, &lane->waiting, status);
     inflight_release_all(&lane->inflight);
 }
 
@@ -164,115 +143,6 @@ static void lose(struct lane *lane, int32_t status) {
     fail_requests(lane, status);
 }
 
-/* ---- Replies ---- */
-
-/* Is it a reply that the request may get? A READ is answered with all its bytes, in the first of two replies if it is
- * guarded. */
-static bool reply_fits(const struct lane_request *request, const struct frame *frame) {
-    bool second = request->reply_length > 0;
-    uint32_t flags = 0;
-    uint64_t payload = 0;
-
-    if (frame->type != (request->frame.type | FRAME_REPLY) || !request->begun || frame->status > 0)
-        return false;
-    if (request->frame.type >= FRAME_CALL)
-        return frame->flags == 0 && (frame->payload == 0 || frame->status == MC_OK);
-    if (request->frame.type == FRAME_READ && frame->status == MC_OK && !second) {
-        flags = (request->frame.flags & FRAME_FLAG_CHECKSUM) |
-                ((request->frame.flags & FRAME_FLAG_GUARD) != 0 ? FRAME_FLAG_MORE : 0u);
-        payload = request->frame.length;
-    }
-    return (frame->flags & ~flags) == 0 && frame->payload == payload;
-}
-
-static int32_t reply_begin(struct connection *connection, const struct frame *frame, struct sink *ret_sink) {
-    struct lane *lane = list_entry(connection, struct lane, connection);
-    struct inflight_slot *slot = inflight_find(&lane->inflight, frame->id);
-    struct lane_request *request;
-
-    if (slot == NULL || (frame->type & FRAME_REPLY) == 0)
-        return MC_ERR_PROTOCOL;
-    lane->current = frame->id;
-    lane->reply = *frame;
-    request = slot->request;
-    if (request == NULL)
-        return MC_OK;
-    /* Nobody can answer what isn't sent to its last byte. */
-    if (!reply_fits(request, frame) || !list_empty(&request->out.node))
-        return MC_ERR_PROTOCOL;
-    if (frame->payload > 0) {
-        ret_sink->bytes = request->reply;
-        ret_sink->length = frame->payload < request->reply_capacity ? frame->payload : request->reply_capacity;
-        request->reply_length = ret_sink->length;
-    }
-    return MC_OK;
-}
-
-static int32_t check_payload(const struct lane_request *request, const struct frame *reply) {
-    if (request->frame.type != FRAME_READ || (request->frame.flags & FRAME_FLAG_CHECKSUM) == 0 || reply->payload == 0)
-        return MC_OK;
-    if ((reply->flags & FRAME_FLAG_CHECKSUM) == 0)
-        return MC_ERR_CHECKSUM_MISMATCH;
-    return crc32c(0, request->reply, request->reply_length) == reply->payload_crc ? MC_OK : MC_ERR_CHECKSUM_MISMATCH;
-}
-
-/* Hands a request to the connection. */
-static void tell(struct lane *lane, struct lane_request *request) {
-    struct frame frame = request->frame;
-
-    frame.id = request->id;
-    request->begun = true;
-    connection_queue(&lane->connection, &request->out, &frame, request->payload);
-}
-
-/* Hands over the requests that wait, in their order, as far as the window for READs goes: what the peer was told it
- * sends, also after it was given up. With the lock held; the connection is up. */
-static void tell_waiting(struct lane *lane) {
-    struct list *node, *after;
-
-    list_each (node, after, &lane->waiting) {
-        struct lane_request *request = list_entry(node, struct lane_request, node);
-        uint64_t bytes = request->frame.type == FRAME_READ ? request->frame.length : 0;
-
-        if (bytes > 0 && lane->inflight.bytes > 0 && lane->inflight.bytes + bytes > READ_WINDOW)
-            return;
-        if (!inflight_add(&lane->inflight, request, bytes, &request->id)) {
-            finish(lane, request, MC_ERR_NO_MEMORY);
-            continue;
-        }
-        list_remove(node);
-        list_append(&lane->told, node);
-        tell(lane, request);
-    }
-}
-
-static int32_t reply_end(struct connection *connection) {
-    struct lane *lane = list_entry(connection, struct lane, connection);
-    struct inflight_slot *slot = inflight_find(&lane->inflight, lane->current);
-    struct lane_request *request;
-    bool more = (lane->reply.flags & FRAME_FLAG_MORE) != 0;
-    int32_t status = lane->reply.status;
-
-    if (slot == NULL)
-        return MC_ERR_PROTOCOL;
-    request = slot->request;
-    if (request != NULL && status == MC_OK)
-        status = check_payload(request, &lane->reply);
-    if (more && status == MC_OK)
-        return MC_OK;
-    if (more) { /* it has failed already; what follows goes nowhere */
-        slot->request = NULL;
-    } else {
-        inflight_release(&lane->inflight, slot);
-    }
-    if (request != NULL)
-        finish(lane, request, status);
-    tell_waiting(lane);
-    return MC_OK;
-}
-
-static const struct connection_ops reply_ops = {reply_begin, reply_end};
-
 /* ---- Connecting ---- */
 
 /* Begins to connect to the next address that may do; false if there is none left. Each gets its share of the time. */
@@ -310,7 +180,7 @@ static void start(struct lane *lane) {
     }
     lane->address_next = 0;
     lane->connect_deadline = clock_after(now, lane->target->connect_timeout);
-    connection_init(&lane->connection, &reply_ops, stream_of_socket(-1));
+    connection_init(&lane->connection, &lane_reply_ops, stream_of_socket(-1));
     if (!try_next_address(lane))
         go_down(lane, MC_ERR_UNREACHABLE);
 }
@@ -327,7 +197,7 @@ static void go_up(struct lane *lane) {
         memcpy(target->incarnation, lane->handshake.other.incarnation, sizeof(target->incarnation));
         target->known = true;
     }
-    tell_waiting(lane);
+    lane_tell_waiting(lane);
 }
 
 static int32_t step_connecting(struct lane *lane) {
@@ -463,7 +333,7 @@ void lane_init(struct lane *lane, struct lane_target *target) {
     list_init(&lane->attend.node);
     list_init(&lane->waiting);
     list_init(&lane->told);
-    connection_init(&lane->connection, &reply_ops, stream_of_socket(-1));
+    connection_init(&lane->connection, &lane_reply_ops, stream_of_socket(-1));
 }
 
 void lane_adopt(struct lane *lane, struct stream stream) {
@@ -472,7 +342,7 @@ void lane_adopt(struct lane *lane, struct stream stream) {
     lane->state = LANE_UP;
     lane->fd = stream.fd;
     lane->watch.look = on_look;
-    connection_init(&lane->connection, &reply_ops, stream);
+    connection_init(&lane->connection, &lane_reply_ops, stream);
     arm(lane);
     lane->usable = true;
     pthread_mutex_unlock(&lane->lock);
@@ -506,14 +376,14 @@ void lane_submit(struct lane *lane, struct list *requests, bool attended) {
         request->begun = false;
         request->id = 0;
         list_append(&lane->waiting, node);
-        lane->outstanding += weight(request);
+        lane->outstanding += lane_weigh(request);
     }
     if (lane->broken) {
-        fail_list(lane, &lane->waiting, lane->last_error);
+        lane_end_list(lane, &lane->waiting, lane->last_error);
     } else if (lane->state == LANE_DOWN && !list_empty(&lane->waiting)) {
         start(lane);
     } else if (lane->state == LANE_UP) {
-        tell_waiting(lane);
+        lane_tell_waiting(lane);
         if (connection_send(&lane->connection) != MC_OK)
             lose(lane, MC_ERR_CONNECTION_LOST);
     }
@@ -546,7 +416,7 @@ static void cancel(struct lane *lane, struct lane_request *request, int32_t stat
     } else if (slot != NULL) {
         slot->request = NULL;
     }
-    finish(lane, request, status);
+    lane_end_request(lane, request, status);
 }
 
 void lane_cancel(struct lane *lane, struct lane_request *const *requests, size_t count, int32_t status) {
@@ -554,7 +424,7 @@ void lane_cancel(struct lane *lane, struct lane_request *const *requests, size_t
     for (size_t i = 0; i < count; i++)
         cancel(lane, requests[i], status);
     if (lane->state == LANE_UP && !lane->broken)
-        tell_waiting(lane);
+        lane_tell_waiting(lane);
     arm(lane);
     pthread_mutex_unlock(&lane->lock);
 }
