@@ -7,20 +7,20 @@
  * Threads: the workers, which touch their struct alone, and the main thread, which waits for a signal or the end of the
  * time, and then for them.
  */
-#include <errno.h>
+#include "programs/bench_case.h"
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "os/thread.h"
-#include "programs/bench_end.h"
 #include "programs/signals.h"
 
 #define FAILURES_MAX 100u /* of a thread, which then ends */
@@ -180,7 +180,7 @@ static void *work(void *context) {
     return NULL;
 }
 
-/* What a worker needs of memory; false: there is none. Freed by worker_free. */
+/* A worker's place, and the memory that it needs; also after a failure for worker_free. */
 static int32_t worker_init(struct worker *worker, const struct bench_place *place, const struct bench_case *what,
                            uint64_t index, struct mc_error *error) {
     worker->place = place;
@@ -213,23 +213,12 @@ static void worker_free(struct worker *worker) {
 
 /* ---- All threads ---- */
 
-static double seconds_of(const struct timeval *time) {
-    return (double)time->tv_sec + (double)time->tv_usec / 1e6;
-}
-
-static double own_cpu(void) {
-    struct rusage usage;
-
-    (void)getrusage(RUSAGE_SELF, &usage);
-    return seconds_of(&usage.ru_utime) + seconds_of(&usage.ru_stime);
-}
-
-/* Negative: it isn't known. */
-static double target_cpu(pid_t target) {
+/* The processor time of a process, in seconds. Negative: it isn't known, as that of process 0. */
+static double cpu_of(pid_t process) {
     struct timespec time;
     clockid_t clock;
 
-    if (target == 0 || clock_getcpuclockid(target, &clock) != 0 || clock_gettime(clock, &time) != 0)
+    if (process == 0 || clock_getcpuclockid(process, &clock) != 0 || clock_gettime(clock, &time) != 0)
         return -1;
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
@@ -340,13 +329,13 @@ int32_t bench_case_run(const struct bench_place *place, const struct bench_case 
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
     for (uint64_t i = 0; i < what->threads && status == MC_OK; i++)
         status = worker_init(&workers[i], place, what, i, error);
-    own = own_cpu();
-    target = target_cpu(place->target);
+    own = cpu_of(getpid());
+    target = cpu_of(place->target);
     if (status == MC_OK)
         status = run_workers(workers, what->threads, place->plan->duration, ret_ended, error);
     if (status == MC_OK) {
-        result->cpu = own_cpu() - own;
-        result->target_cpu = target < 0 ? -1 : target_cpu(place->target) - target;
+        result->cpu = cpu_of(getpid()) - own;
+        result->target_cpu = target < 0 ? -1 : cpu_of(place->target) - target;
         result->seconds = time_of(place->plan, workers, what->threads);
         for (uint64_t i = 0; i < what->threads; i++)
             add_up(place->plan, &workers[i], result);

@@ -1,5 +1,4 @@
 /* programs/bench_initiator.c - finds its target's memory, and runs all combinations against it. The main thread. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "programs/bench_end.h"
+#include "programs/bench_case.h"
 #include "programs/signals.h"
 
 #define ANSWER_TIME (5 * CLOCK_SECOND)

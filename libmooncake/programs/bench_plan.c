@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/clock.h"
-
 #define BATCH_MAX (1u << 20)
 #define THREADS_MAX 256u
 #define BUSY_POLL_MAX 1000000u

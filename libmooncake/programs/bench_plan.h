@@ -57,10 +57,4 @@ const char *bench_pattern_name(enum bench_pattern pattern);
 /* -1, or the exit status after words on stderr. The plan holds pointers to itself: it mustn't be copied. */
 int bench_plan_make(const struct flags *flags, const char *program, struct bench_plan *plan);
 
-/* One of the combinations that the lists make. */
-struct bench_case {
-    enum bench_operation operation;
-    uint64_t block, batch, threads;
-};
-
 #endif

@@ -1,7 +1,8 @@
 /* programs/bench_report.c - one line for each combination: of a table for people, or JSON. stdout; the main thread. */
 #include <inttypes.h>
+#include <stdio.h>
 
-#include "programs/bench_end.h"
+#include "programs/bench_case.h"
 
 void bench_report_begin(const struct bench_plan *plan) {
     char unit[16];

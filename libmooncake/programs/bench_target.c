@@ -1,12 +1,12 @@
 /* programs/bench_target.c - the engine and the memory of either end, and the end that only lends them. The main thread.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "programs/bench_data.h"
 #include "programs/bench_end.h"
 #include "programs/signals.h"
 
