@@ -17,11 +17,11 @@
 #define SIGN_OF_LIFE UINT64_C(1000000000)
 
 struct segment {
-    int32_t number; /* 0: not open yet */
+    int32_t number;
     bool asking;
     bool current; /* the name leads to it */
     uint32_t users;
-    uint64_t peer;
+    uint64_t peer;                /* 0: not open yet */
     char address[MC_ADDRESS_MAX]; /* where the peer was found; "" if it isn't known */
     char name[];
 };
