@@ -266,13 +266,14 @@ bool ring_sleep(struct ring *ring, bool receiving, bool sending) {
     return !ring_peek(ring, receiving, sending);
 }
 
+/* One call: who rings on and on mustn't keep this thread. What is left makes the descriptor readable again. */
 void ring_heed(struct ring *ring) {
-    uint8_t rung[64];
+    uint8_t rung[1024];
     ssize_t got;
 
     do
         got = recv(ring->bell, rung, sizeof(rung), MSG_DONTWAIT);
-    while (got == (ssize_t)sizeof(rung) || (got < 0 && errno == EINTR));
+    while (got < 0 && errno == EINTR);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
         ring->ended = true;
 }

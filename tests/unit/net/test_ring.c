@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -185,6 +186,18 @@ static void one_sleep_is_rung_for_once(void **state) {
 
 /* ---- Ends ---- */
 
+static void who_rings_on_and_on_keeps_nobody(void **state) {
+    static const uint8_t storm[50000];
+    struct pair *pair = *state;
+
+    assert_int_equal(send(ring_bell(pair->guest), storm, sizeof(storm), MSG_DONTWAIT), sizeof(storm));
+    ring_heed(pair->host);
+    assert_true(is_rung(pair->host)); /* the rest is for the next time: others have their turn before */
+    for (size_t i = 0; i < sizeof(storm) && is_rung(pair->host); i++)
+        ring_heed(pair->host);
+    assert_false(is_rung(pair->host));
+}
+
 static void what_was_sent_before_the_end_is_received(void **state) {
     struct pair *pair = *state;
 
@@ -352,6 +365,7 @@ int main(void) {
         test_of(who_sleeps_is_woken_and_who_is_awake_is_not_rung_for),
         test_of(who_would_sleep_over_something_is_told),
         test_of(one_sleep_is_rung_for_once),
+        test_of(who_rings_on_and_on_keeps_nobody),
         test_of(what_was_sent_before_the_end_is_received),
         cmocka_unit_test(memory_that_is_not_a_ring_is_not_mapped),
         cmocka_unit_test(positions_that_make_no_sense_end_the_stream_and_touch_nothing),
