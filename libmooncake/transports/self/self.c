@@ -84,18 +84,25 @@ static int32_t self_map(struct transport_link *link, uint64_t address, uint64_t 
     return MC_OK;
 }
 
-static void copy(struct slice *slice, void *to, const void *from, uint64_t piece) {
+/* Copies the next piece. Where the target begins within the source, the last piece comes first, or the first would
+ * overwrite what is yet to be read. */
+static void copy(struct slice *slice, uint8_t *to, const uint8_t *from, uint64_t piece) {
     uintptr_t one = (uintptr_t)to, other = (uintptr_t)from;
+    bool upwards = one > other && one - other < slice->length;
+    uint64_t at = upwards ? slice->length - slice->moved - piece : slice->moved;
 
-    if (one < other ? other - one < piece : one - other < piece) {
-        if (slice->summed)
-            slice->checksum = crc32c(slice->checksum, from, piece);
-        memmove(to, from, piece);
+    if (upwards && slice->summed && slice->moved == 0)
+        slice->checksum = crc32c(0, from, slice->length);
+    if (upwards || (one <= other && other - one < piece)) {
+        if (!upwards && slice->summed)
+            slice->checksum = crc32c(slice->checksum, from + at, piece);
+        memmove(to + at, from + at, piece);
     } else if (slice->summed) {
-        slice->checksum = copy_bytes_crc32c(slice->checksum, to, from, piece);
+        slice->checksum = copy_bytes_crc32c(slice->checksum, to + at, from + at, piece);
     } else {
-        copy_bytes(to, from, piece);
+        copy_bytes(to + at, from + at, piece);
     }
+    slice->moved += piece;
 }
 
 static int32_t self_step(struct transport_link *link, struct slice *slice) {
@@ -103,7 +110,7 @@ static int32_t self_step(struct transport_link *link, struct slice *slice) {
     const struct transport_host *host = link->transport->host;
     uint64_t left = slice->length - slice->moved;
     uint64_t piece = left < TRANSPORT_PIECE ? left : TRANSPORT_PIECE;
-    void *remote = (void *)(uintptr_t)(slice->remote + slice->moved);
+    uint8_t *remote = (uint8_t *)(uintptr_t)slice->remote;
     void *pin;
     int32_t status;
 
@@ -118,10 +125,9 @@ static int32_t self_step(struct transport_link *link, struct slice *slice) {
     if (status == MC_OK) {
         slice->indeterminate = slice->opcode == MC_WRITE;
         if (slice->opcode == MC_READ)
-            copy(slice, slice->local + slice->moved, remote, piece);
+            copy(slice, slice->local, remote, piece);
         else
-            copy(slice, remote, slice->local + slice->moved, piece);
-        slice->moved += piece;
+            copy(slice, remote, slice->local, piece);
         if (slice->moved < slice->length)
             status = MC_ERR_PENDING;
         else if (slice->guarded)

@@ -12,6 +12,7 @@
 #include <mooncake/error.h>
 
 #include "../net/peer.h"
+#include "base/crc32c.h"
 #include "transports/guard.h"
 #include "transports/transport.h"
 
@@ -150,6 +151,31 @@ static void overlapping_buffers_are_moved_as_a_whole_piece(void **state) {
         assert_int_equal(bytes[3 + i], i);
 }
 
+static void overlapping_buffers_of_many_pieces_arrive_as_they_were(void **state) {
+    static const size_t steps[] = {8, 4096, TRANSPORT_PIECE};
+    struct world *world = *state;
+    uint8_t *bytes = (uint8_t *)world->memory, *before = malloc(LENGTH);
+
+    assert_non_null(before);
+    for (size_t i = 0; i < 4 * sizeof(steps) / sizeof(steps[0]); i++) {
+        size_t step = steps[i / 4], length = LENGTH - step;
+        size_t from = i % 2 == 0 ? 0 : step, to = step - from;
+        struct slice slice = {.local = bytes + to,
+                              .remote = (uint64_t)(uintptr_t)(bytes + from),
+                              .length = length,
+                              .opcode = MC_READ,
+                              .summed = i % 4 < 2};
+
+        for (size_t at = 0; at < LENGTH; at++)
+            bytes[at] = before[at] = (uint8_t)(at * 7 + at / 256 + at / 65536);
+        assert_int_equal(copy(world, &slice), MC_OK);
+        assert_memory_equal(bytes + to, before + from, length);
+        if (slice.summed)
+            assert_int_equal(slice.checksum, crc32c(0, before + from, length));
+    }
+    free(before);
+}
+
 static void rights_and_ranges_are_checked(void **state) {
     struct world *world = *state;
     uint8_t local[16] = {1};
@@ -241,6 +267,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         test_of(bytes_move_in_pieces),
         test_of(overlapping_buffers_are_moved_as_a_whole_piece),
+        test_of(overlapping_buffers_of_many_pieces_arrive_as_they_were),
         test_of(rights_and_ranges_are_checked),
         test_of(a_guard_is_compared_before_the_first_byte_and_after_the_last),
         test_of(a_guard_must_be_aligned_and_readable),
