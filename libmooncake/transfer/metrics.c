@@ -1,6 +1,7 @@
 /* transfer/metrics.c - counters of an engine; see metrics.h. */
 #include "transfer/metrics.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,8 +104,6 @@ struct link_metrics *metrics_link(struct metrics *metrics, struct metrics_peer *
     link = peer->links[transport];
     if (link == NULL)
         link = calloc(1, sizeof(*link));
-    if (link != NULL)
-        link->metrics = metrics;
     peer->links[transport] = link;
     pthread_mutex_unlock(&metrics->lock);
     return link;
@@ -144,17 +143,6 @@ int32_t metrics_status(size_t index) {
     return index < INDEX_COUNT ? codes[index] : MC_OK;
 }
 
-/* With the lock, so that no reader finds them in both places or in none. */
-void metrics_carry(struct link_metrics *link, uint32_t opcode) {
-    uint64_t small;
-
-    pthread_mutex_lock(&link->metrics->lock);
-    small = atomic_exchange_explicit(&link->small[opcode], 0, memory_order_relaxed);
-    add(&link->requests[opcode], small / METRICS_ONE_SMALL);
-    add(&link->bytes[opcode], small % METRICS_ONE_SMALL);
-    pthread_mutex_unlock(&link->metrics->lock);
-}
-
 static size_t bucket_of(uint64_t time) {
     uint64_t units = time > 0 ? (time - 1) / METRICS_FIRST_BUCKET : 0;
     size_t bucket = units > 0 ? 64 - (size_t)__builtin_clzll(units) : 0;
@@ -162,28 +150,38 @@ static size_t bucket_of(uint64_t time) {
     return bucket < METRICS_BUCKETS ? bucket : METRICS_BUCKETS - 1;
 }
 
-void metrics_observe(struct link_metrics *link, uint64_t length, uint64_t start) {
-    struct metrics_histogram *latency = &link->latency[length > METRICS_SMALL ? METRICS_OF_LARGE : METRICS_OF_SMALL];
+static void observe(struct metrics_histogram *latency, uint64_t start) {
     uint64_t now = clock_now(), time = now > start ? now - start : 0;
 
     add(&latency->sum, time);
     add(&latency->buckets[bucket_of(time)], 1);
 }
 
-void metrics_count(struct link_metrics *link, uint32_t opcode, uint64_t length, uint64_t bytes, int32_t status,
-                   uint64_t start) {
-    add(&link->requests[opcode], 1);
-    add(&link->bytes[opcode], bytes);
-    if (status != MC_OK)
-        add(&link->failures[index_of(status)], 1);
-    else if (start != 0)
-        metrics_observe(link, length, start);
+static size_t size_of(uint64_t length) {
+    return length > METRICS_SMALL ? METRICS_OF_LARGE : METRICS_OF_SMALL;
+}
+
+/* Of the request that comes after `count` of its size. */
+static bool is_observed(size_t size, uint64_t count) {
+    return size == METRICS_OF_LARGE || count % METRICS_SAMPLE == 0;
 }
 
 uint64_t metrics_begin(const struct link_metrics *link, uint32_t opcode, uint64_t length) {
-    uint64_t small = get(&link->small[opcode]) / METRICS_ONE_SMALL;
+    size_t size = size_of(length);
 
-    return length > METRICS_SMALL || small % METRICS_SAMPLE == 0 ? clock_now() : 0;
+    return is_observed(size, get(&link->requests[opcode][size])) ? clock_now() : 0;
+}
+
+void metrics_ended(struct link_metrics *link, uint32_t opcode, uint64_t length, uint64_t bytes, int32_t status,
+                   uint64_t start) {
+    size_t size = size_of(length);
+    uint64_t before = atomic_fetch_add_explicit(&link->requests[opcode][size], 1, memory_order_relaxed);
+
+    add(&link->bytes[opcode], bytes);
+    if (status != MC_OK)
+        add(&link->failures[index_of(status)], 1);
+    else if (start != 0 && is_observed(size, before))
+        observe(&link->latency[size], start);
 }
 
 void metrics_notified(struct metrics_peer *peer, int32_t status) {
@@ -202,10 +200,9 @@ void metrics_add_values(const struct link_metrics *link, struct link_values *val
     }
     atomic_thread_fence(memory_order_acquire);
     for (size_t i = 0; i < 2; i++) {
-        uint64_t small = get(&link->small[i]);
-
-        values->requests[i] += get(&link->requests[i]) + small / METRICS_ONE_SMALL;
-        values->bytes[i] += get(&link->bytes[i]) + small % METRICS_ONE_SMALL;
+        for (size_t j = 0; j < METRICS_SIZES; j++)
+            values->requests[i] += get(&link->requests[i][j]);
+        values->bytes[i] += get(&link->bytes[i]);
     }
     for (size_t i = 0; i < METRICS_SIZES; i++) {
         values->latency[i].sum += get(&link->latency[i].sum);

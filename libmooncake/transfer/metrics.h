@@ -3,8 +3,7 @@
  * Owns one row of counters for each address that peers were opened by; they live as long as the engine, also when the
  * peer is closed, so that a counter never falls. From METRICS_PEERS addresses on, further ones share the row "other".
  *
- * Threads: any. Counting takes no lock: a small request that completed is one atomic addition. `lock` is for readers, for
- * new rows, and for carrying over the sums of small requests before they overflow.
+ * Threads: any. Counting takes no lock, but atomic additions. `lock` is for new rows and for who walks over them.
  */
 #ifndef MC_TRANSFER_METRICS_H
 #define MC_TRANSFER_METRICS_H
@@ -29,10 +28,6 @@
 #define METRICS_SMALL 65536u
 /* The latency of one in so many small requests is observed, and of all others. */
 #define METRICS_SAMPLE 16u
-/* The sum of small requests: how many above, their bytes below. 2^24 of them fit, of 2^16 bytes each; they are carried
- * over at half of that. */
-#define METRICS_ONE_SMALL (UINT64_C(1) << 40)
-#define METRICS_CARRY (METRICS_ONE_SMALL << 23)
 
 /* Bucket i has what took at most METRICS_FIRST_BUCKET << i ns, and longer than the one before. The last has the rest. */
 #define METRICS_FIRST_BUCKET UINT64_C(125)
@@ -45,11 +40,9 @@ struct metrics_histogram {
 
 enum { METRICS_OF_SMALL, METRICS_OF_LARGE, METRICS_SIZES };
 
-/* Of one path to one peer; arrays of two are by opcode. */
+/* Of one path to one peer; by opcode, and by size. */
 struct link_metrics {
-    struct metrics *metrics;
-    _Atomic uint64_t small[2]; /* not in the two below: completed small requests */
-    _Atomic uint64_t requests[2];
+    _Atomic uint64_t requests[2][METRICS_SIZES];
     _Atomic uint64_t bytes[2];
     _Atomic uint64_t failures[METRICS_STATUSES]; /* they are in `requests`, too */
     struct metrics_histogram latency[METRICS_SIZES];
@@ -86,31 +79,13 @@ struct link_metrics *metrics_link(struct metrics *metrics, struct metrics_peer *
 
 /* ---- Counting ---- */
 
-/* What follows is those below; for metrics_ended alone. */
-void metrics_carry(struct link_metrics *link, uint32_t opcode);
-void metrics_observe(struct link_metrics *link, uint64_t length, uint64_t start);
-void metrics_count(struct link_metrics *link, uint32_t opcode, uint64_t length, uint64_t bytes, int32_t status,
-                   uint64_t start);
-
 /* clock_now, if the latency of a request that begins now will be observed, else 0: the clock costs more than counting
  * does. For requests that need no clock otherwise. */
 uint64_t metrics_begin(const struct link_metrics *link, uint32_t opcode, uint64_t length);
 
 /* A request of `length` bytes has ended, after `bytes` of them were moved. `start`: when it was submitted, or 0. */
-static inline void metrics_ended(struct link_metrics *link, uint32_t opcode, uint64_t length, uint64_t bytes,
-                                 int32_t status, uint64_t start) {
-    uint64_t before;
-
-    if (status != MC_OK || length > METRICS_SMALL) {
-        metrics_count(link, opcode, length, bytes, status, start);
-        return;
-    }
-    before = atomic_fetch_add_explicit(&link->small[opcode], METRICS_ONE_SMALL + length, memory_order_relaxed);
-    if (before / METRICS_ONE_SMALL % METRICS_SAMPLE == 0 && start != 0)
-        metrics_observe(link, length, start);
-    if (before >= METRICS_CARRY)
-        metrics_carry(link, opcode);
-}
+void metrics_ended(struct link_metrics *link, uint32_t opcode, uint64_t length, uint64_t bytes, int32_t status,
+                   uint64_t start);
 
 /* A notification to the peer has been delivered, or not. */
 void metrics_notified(struct metrics_peer *peer, int32_t status);
@@ -143,7 +118,7 @@ struct link_values {
     } latency[METRICS_SIZES];
 };
 
-/* Adds them to *values. With the lock held. */
+/* Adds them to *values. */
 void metrics_add_values(const struct link_metrics *link, struct link_values *values);
 
 /* The status behind an index of `failures`; MC_OK for one that stands for none. */

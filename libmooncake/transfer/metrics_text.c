@@ -1,7 +1,6 @@
 /* transfer/metrics_text.c - writes an engine's counters as JSON and as Prometheus text.
  *
- * With the lock of the counters held, so that rows stay and sums aren't being carried over; who counts doesn't wait for
- * it. Each counter is read once for each line, so a text is consistent in each of them, not among them.
+ * With the lock of the counters held, so that rows stay; who counts doesn't wait for it. Each counter is read once for each line, so a text is consistent in each of them, not among them.
  */
 #include <inttypes.h>
 #include <string.h>
