@@ -151,7 +151,7 @@ static void a_latency_is_in_the_first_bucket_that_holds_it(void **state) {
 }
 
 #define THREADS 4
-#define EACH 20000u
+#define EACH 500000u /* so many that the threads meet */
 
 static void *count_many(void *link) {
     for (unsigned int i = 0; i < EACH; i++)
