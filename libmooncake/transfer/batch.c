@@ -466,6 +466,7 @@ void batch_abandon(struct batch *batch) {
     list_remove(&batch->node);
     loop_timer_cancel_sync(engine->loop, &batch->timer);
     loop_unpost_sync(engine->loop, &batch->task);
+    notices_leave_loop(batch->notices);
 }
 
 void batch_retire(struct batch *batch) {
@@ -480,6 +481,8 @@ void batch_retire(struct batch *batch) {
         loop_timer_cancel_sync(engine->loop, &batch->timer);
         loop_unpost_sync(engine->loop, &batch->task);
     }
+    if (engine->loop != NULL)
+        notices_leave_loop(batch->notices);
     if (batch->queue != NULL)
         queue_unbind(batch->queue, &batch->completion);
     ref_drop(&batch->object.ref);

@@ -135,10 +135,14 @@ void notices_stop(struct notices *notices, int32_t status) {
     }
 }
 
+void notices_leave_loop(struct notices *notices) {
+    if (notices != NULL)
+        loop_unpost_sync(notices->loop, &notices->task);
+}
+
 struct notices *notices_free(struct notices *notices) {
     if (notices == NULL)
         return NULL;
-    loop_unpost_sync(notices->loop, &notices->task);
     pthread_mutex_destroy(&notices->lock);
     free(notices->body);
     free(notices);

@@ -29,7 +29,11 @@ void notices_send(struct notices *notices);
  * later, it's called at once. */
 void notices_stop(struct notices *notices, int32_t status);
 
-/* NULL is fine; returns NULL. */
+/* After `ended`, or when they are never sent: the loop's thread has nothing to do with them any more, and may end before
+ * they are freed. NULL is fine. */
+void notices_leave_loop(struct notices *notices);
+
+/* Once they have left a loop on which they were sent. NULL is fine; returns NULL. */
 struct notices *notices_free(struct notices *notices);
 
 #endif

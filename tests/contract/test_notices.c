@@ -128,6 +128,18 @@ static void cancels_race_with_notifications(void **state) {
     }
 }
 
+/* What it knows of the engine's thread mustn't be asked any more. */
+static void a_batch_that_told_may_be_freed_after_its_engine_is_closed(void **state) {
+    struct pair *pair = *state;
+    struct mc_request wanted = request(pair, MC_WRITE, 0, 0, 100);
+    uint64_t batch = submit_telling(pair, &wanted, 1, "done", 0, NULL);
+
+    OK(mc_batch_wait(batch, MC_FOREVER));
+    contract_close_engines(pair);
+    OK(mc_batch_wait(batch, 0));
+    OK(mc_batch_free(batch));
+}
+
 static void a_notification_that_finds_no_room_is_the_batchs_failure_alone(void **state) {
     const struct pair *pair = *state;
     struct mc_request wanted = request(pair, MC_WRITE, 0, 0, 100);
@@ -230,6 +242,7 @@ static const struct CMUnitTest tests[] = {
     CONTRACT_TEST(a_batch_that_fails_tells_nobody),
     CONTRACT_TEST(a_batch_that_is_cancelled_tells_nobody),
     CONTRACT_TEST(cancels_race_with_notifications),
+    CONTRACT_TEST(a_batch_that_told_may_be_freed_after_its_engine_is_closed),
     CONTRACT_TEST(a_notification_that_finds_no_room_is_the_batchs_failure_alone),
     CONTRACT_TEST(notifications_of_batches_are_checked),
     CONTRACT_TEST(the_checksum_is_that_of_the_bytes),
