@@ -223,7 +223,7 @@ void request_step_group(struct request *requests, size_t count) {
     int32_t statuses[TRANSPORT_GROUP];
     size_t used = 0;
 
-    do
+    do /* the compiler is to see that there is at least one */
         slices[used] = requests[used].slices;
     while (++used < count);
     requests->link->ops->step_group(requests->link->link, slices, count, statuses);

@@ -3,6 +3,8 @@
  * The library counts equal registrations; the reference refuses them, and its programs, which don't look, unregister
  * once before they free the memory. So the shim keeps the set of addresses at which registered ranges begin. An address
  * is in the set from before it is registered until after it was unregistered.
+ *
+ * Owns each engine's set, with the engine's lock. Threads: any.
  */
 #include <search.h>
 #include <stdlib.h>

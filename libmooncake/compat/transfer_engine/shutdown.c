@@ -2,6 +2,8 @@
  *
  * Owns the numbers of the engines that are to be ended; those of engines that are gone are used again. A process that a
  * signal kills runs nothing of this: its program decides what signals do, and a library that took them would break it.
+ *
+ * Threads: any; `lock` guards the numbers.
  */
 #include <stdlib.h>
 
