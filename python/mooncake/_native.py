@@ -15,6 +15,7 @@ from ._loader import load
 __all__ = [
     "PENDING",
     "SLICE_NS",
+    "c_string",
     "check",
     "deadline",
     "ffi",
@@ -40,6 +41,15 @@ _ERROR_HEAD = (ffi.sizeof("struct mc_error"),)
 def new_error() -> Any:
     """A struct mc_error for the library to fill."""
     return ffi.new("struct mc_error *", _ERROR_HEAD)
+
+
+def c_string(text: str) -> bytes:
+    """The text as C takes it. errors.InvalidArgument for a NUL in it: C would see another text, which ends there."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a str is needed, not {type(text).__name__}")
+    if "\0" in text:
+        raise error_for(lib.MC_ERR_INVALID_ARGUMENT, f"there is a NUL in {text!r}")
+    return text.encode()
 
 
 def check(status: int, error: Any = None) -> int:

@@ -257,5 +257,7 @@ class Queue:
         self.close()
 
     def __del__(self) -> None:
+        for batch in list(self.batches.values()):  # forgotten with the queue, which they hold: they go first
+            batch.close()
         if self.handle != ffi.NULL:
             lib.mc_queue_close(self.handle)

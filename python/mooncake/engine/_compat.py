@@ -86,7 +86,7 @@ class TransferEngine(EngineMemory):
 
     def get_rpc_port(self) -> int:
         """The port that peers name; -1 before initialize()."""
-        return -1 if self._engine is None else int(self._engine.address.rpartition(":")[2])
+        return -1 if self._engine is None or self._engine.closed else int(self._engine.address.rpartition(":")[2])
 
     def get_engine(self) -> Engine:
         """The Engine under this object, to share with others. ValueError before initialize()."""

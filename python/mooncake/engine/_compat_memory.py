@@ -13,7 +13,7 @@ from .._errors import MooncakeError
 from ._compat_values import code_of, log, text_of
 from ._engine import Access, Engine
 from ._memory import Memory, load_bytes, store_bytes
-from ._requests import words
+from ._requests import as_bytes, words
 
 __all__ = ["EngineMemory"]
 
@@ -42,6 +42,7 @@ class EngineMemory:
 
     def free_managed_buffer(self, buffer_addr: int, length: int) -> int:
         """Unregisters and frees what allocate_managed_buffer() gave."""
+        words((buffer_addr, length))
         memory = self._managed.get(buffer_addr)
         if memory is None or memory.size != length:
             log("warning", "free_managed_buffer: no buffer of %d bytes at %#x", length, buffer_addr)
@@ -112,7 +113,7 @@ class EngineMemory:
 
     def write_bytes_to_buffer(self, dest_address: int, src_ptr: Union[str, bytes], length: int) -> int:
         """Copies the first `length` bytes of src_ptr (bytes, or str as UTF-8) into memory that is registered here."""
-        data = src_ptr.encode() if isinstance(src_ptr, str) else bytes(src_ptr)
+        data = as_bytes(src_ptr)
         words((dest_address, length))
         if length > len(data):
             log("warning", "write_bytes_to_buffer: %d bytes wanted of %d", length, len(data))

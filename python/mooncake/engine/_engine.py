@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import IntFlag
 from typing import Any, NamedTuple, Optional
 
-from .._native import PENDING, check, ffi, lib, new_error, read_text, wait_in_slices
+from .._native import PENDING, c_string, check, ffi, lib, new_error, read_text, wait_in_slices
 from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
 from ._options import engine_options
@@ -169,7 +169,7 @@ class Engine:
         error = new_error()
         try:
             pointer = ffi.cast("void *", address)
-            status = lib.mc_engine_register(self.handle, pointer, length, location.encode(), access, error)
+            status = lib.mc_engine_register(self.handle, pointer, length, c_string(location), access, error)
         except OverflowError:
             raise ValueError(OUT_OF_RANGE) from None
         check(status, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from .._native import deadline, ffi, lib, nanoseconds
+from .._native import c_string, deadline, ffi, lib, nanoseconds
 
 __all__ = ["engine_options"]
 
@@ -27,7 +27,7 @@ def engine_options(
     options.struct_size = ffi.sizeof("struct mc_engine_options")
     options.flags = lib.MC_ENGINE_CHECKSUM if checksum else 0
     texts = [
-        ffi.NULL if value is None else ffi.new("char[]", value.encode())
+        ffi.NULL if value is None else ffi.new("char[]", c_string(value))
         for value in (listen, advertise, protocol, key_file, directory, name)
     ]
     options.listen, options.advertise, options.protocol, options.key_file, options.directory, options.name = texts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from .._errors import MooncakeError
-from .._native import PENDING, SLICE_NS, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
+from .._native import PENDING, SLICE_NS, c_string, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
 from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
 from ._requests import OUT_OF_RANGE, READ, WRITE, Column, as_bytes, pack_columns, words
@@ -153,7 +153,7 @@ class Peer:
         self.mapped_from = self.mapped_to = 0
         self._misses = 0
         cell, error = ffi.new("uint64_t *"), new_error()
-        check(lib.mc_peer_open(engine.handle, address.encode(), cell, error), error)
+        check(lib.mc_peer_open(engine.handle, c_string(address), cell, error), error)
         self.id: int = cell[0]
 
     def read(

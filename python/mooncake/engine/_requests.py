@@ -122,6 +122,8 @@ def pack_columns(
     peer: int, opcode: int, local: array[int], remote: array[int], length: array[int], flags: int = 0
 ) -> array[int]:
     """As many requests as the columns are long; they must be equally long."""
+    if not 0 <= opcode < 2**32:  # above that it would be flags
+        raise ValueError(f"no opcode {opcode}")
     count = len(local)
     packed = array("Q", bytes(count * _WORDS * 8))
     packed[0::_WORDS] = array("Q", (peer,)) * count

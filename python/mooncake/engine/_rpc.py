@@ -118,7 +118,7 @@ class RpcInterface:
         if pool_size < 1 or not timeout_seconds > 0:
             log("warning", "rpc: pool_size and timeout_seconds must be above 0")
             return False
-        self._pool_size, self._timeout = pool_size, float(timeout_seconds)
+        self._pool_size, self._timeout = pool_size, min(float(timeout_seconds), threading.TIMEOUT_MAX)
         with self._lock:
             if self._clients is None:
                 self._clients, self._senders = {}, Workers(pool_size)
@@ -134,7 +134,7 @@ class RpcInterface:
             log("warning", "rpc: the server is initialised already")
             return False
         self._listen, self._threads = listen_address, thread_count
-        self._timeout = float(timeout_seconds)
+        self._timeout = min(float(timeout_seconds), threading.TIMEOUT_MAX)
         return True
 
     def start_server(self) -> bool:
@@ -285,7 +285,7 @@ class RpcInterface:
         except MooncakeError as error:
             log("warning", "rpc: %s: %s", sender, error)
             status = error.code
-        except Exception as error:
+        except BaseException as error:  # also sys.exit(): whoever waits for the answer gets one, and the worker goes on
             log("error", "rpc: the callback for a message of %s failed: %r", sender, error)
             status = int(lib.MC_ERR_INTERNAL)
         try:

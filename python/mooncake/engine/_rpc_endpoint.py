@@ -71,7 +71,7 @@ class Workers:
                 job = self._jobs.popleft()
             try:
                 job()
-            except Exception as error:  # a worker outlives its jobs
+            except BaseException as error:  # a worker outlives its jobs
                 log("error", "rpc: %r", error)
 
 

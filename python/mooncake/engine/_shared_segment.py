@@ -11,6 +11,7 @@ import os
 import re
 import struct
 from errno import ENOSPC
+from operator import index
 from typing import Any, NamedTuple, Optional, Union
 
 from .._native import ffi
@@ -46,7 +47,7 @@ def _pack(blob: _Blob) -> bytes:
 
 def _parse(data: Union[bytes, str]) -> _Blob:
     """ValueError if the bytes are no blob. A str is one whose bytes somebody decoded as latin-1."""
-    data = data.encode("latin-1") if isinstance(data, str) else bytes(data)
+    data = data.encode("latin-1") if isinstance(data, str) else bytes(memoryview(data))
     if len(data) < _HEAD.size:
         raise ValueError("a blob is cut short")
     magic, version, world_size, rank, owner, size, name_length, file_length = _HEAD.unpack_from(data)
@@ -96,6 +97,7 @@ class SharedSegment:
             raise NotImplementedError("a SharedSegment is of host memory, mapped and not registered with a device")
         if _NAME.fullmatch(text_of(name, "name")) is None:
             raise ValueError(f"a name has 1 to 128 letters, digits, '_', '.' and '-', not {name!r}")
+        size, world_size, rank_id, owner_rank = map(index, (size, world_size, rank_id, owner_rank))
         if not 0 < size <= _SIZE_MAX:
             raise ValueError(f"a size is a number of bytes above 0, not {size!r}")
         if not 0 < world_size <= _WORLD_MAX or not 0 <= rank_id < world_size or not 0 <= owner_rank < world_size:
@@ -189,15 +191,19 @@ class SharedSegment:
         assert self._blob is not None
         mapped = mmap.mmap(self._descriptor, self._blob.size)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        place = self._length() - mmap.PAGESIZE
-        count = _MAPPED.unpack(os.pread(self._descriptor, _MAPPED.size, place))[0] + 1
-        os.pwrite(self._descriptor, _MAPPED.pack(count), place)
-        if count == self._blob.world_size:
-            try:
-                os.unlink(file)
-            except OSError as error:
-                log("warning", "SharedSegment: %s", error)
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # the map has a descriptor too, which would keep it
+        try:
+            place = self._length() - mmap.PAGESIZE
+            count = _MAPPED.unpack(os.pread(self._descriptor, _MAPPED.size, place))[0] + 1
+            if count > self._blob.world_size:
+                raise ValueError(f"{file} is not the segment that its owner made")
+            os.pwrite(self._descriptor, _MAPPED.pack(count), place)
+            if count == self._blob.world_size:
+                try:
+                    os.unlink(file)
+                except OSError as error:
+                    log("warning", "SharedSegment: %s", error)
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # the map has a descriptor too, which would keep it
         os.close(self._descriptor)
         self._descriptor = -1
         self._map = mapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Optional, Union
 
-from .._native import check, deadline, ffi, lib, new_error
+from .._native import c_string, check, deadline, ffi, lib, new_error
 
 __all__ = ["Size", "open_store", "parse_size", "put_options"]
 
@@ -43,7 +43,7 @@ def parse_size(value: Size, what: str = "size") -> int:
 
 
 def _text(value: Optional[str]) -> Any:
-    return ffi.NULL if value is None else ffi.new("char[]", value.encode())
+    return ffi.NULL if value is None else ffi.new("char[]", c_string(value))
 
 
 def open_store(
@@ -87,7 +87,7 @@ def put_options(
     """
     if isinstance(prefer, str):
         raise TypeError("prefer must be a sequence of segment names, not a str")
-    names = [ffi.new("char[]", name.encode()) for name in prefer]
+    names = [ffi.new("char[]", c_string(name)) for name in prefer]
     if replicas == 1 and not (soft_pin or hard_pin or names or upsert) and timeout is None:
         return ffi.NULL, None
     if not 1 <= replicas <= _REPLICAS_MAX:

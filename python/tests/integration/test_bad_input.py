@@ -284,3 +284,48 @@ def test_the_new_interface_refuses_what_makes_no_sense(old: TransferEngine) -> N
         peer.notify("to nobody")
     with pytest.raises(errors.InvalidHandle):
         peer.probe()
+
+
+def test_a_nul_in_a_text_does_not_end_it(old: TransferEngine) -> None:
+    """C sees a text up to its NUL: another one, which would be taken."""
+    me = old.get_engine().address
+    with alloc(4096) as memory:
+        assert old.register_memory(memory.address, 4096) == 0
+        for name in (me + "\0", me + "\0behind", "\0" + me):
+            assert old.transfer_sync_write(name, memory.address, memory.address, 8) == -1
+            assert old.batch_transfer_sync_write(name, [memory.address], [memory.address], [8]) == -1
+            assert old.send_probe(name) == -1
+            assert old.get_first_buffer_address(name) == 0
+        assert old.register_memory(memory.address + 4096, 1, "*\0") == -1
+        assert old.unregister_memory(memory.address) == 0
+    assert TransferEngine().initialize("127.0.0.1\0", "P2PHANDSHAKE", "", "") == -1
+    for option in ("listen", "advertise", "protocol", "key_file", "directory", "name"):
+        with pytest.raises(errors.InvalidArgument, match="NUL"):
+            Engine(**{"listen": "127.0.0.1", option: "127.0.0.1\0"})
+
+
+def test_what_is_no_text_is_not_copied_in(old: TransferEngine) -> None:
+    buffer = old.allocate_managed_buffer(4096)
+    assert old.write_bytes_to_buffer(buffer, b"12345", 5) == 0
+    for wrong in (5, [0, 0, 0, 0, 0], None, 2**50):
+        with pytest.raises(TypeError):
+            old.write_bytes_to_buffer(buffer, wrong, 5)  # pyright: ignore
+    assert old.read_bytes_from_buffer(buffer, 5) == b"12345"
+    with pytest.raises(TypeError):
+        old.free_managed_buffer("x", 4096)  # pyright: ignore
+    assert old.free_managed_buffer(buffer, 4096) == 0
+
+
+def test_an_opcode_is_no_flags(old: TransferEngine) -> None:
+    engine = old.get_engine()
+    with alloc(4096) as memory, engine.register(memory), engine.connect(engine.address) as peer:
+        for opcode in (2**33 + WRITE, -1, 2**64):
+            with pytest.raises(ValueError, match="opcode"):
+                peer.transfer(opcode, [memory.address], [memory.address], [8])
+
+
+def test_an_engine_that_somebody_else_closed_has_no_port() -> None:
+    with TransferEngine() as engine:
+        assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "", "") == 0
+        engine.get_engine().close()
+        assert engine.get_rpc_port() == -1

@@ -273,3 +273,26 @@ def test_another_process_receives(client: RpcInterface) -> None:
         start = time.monotonic()
         assert client.send_data(address, b"x") < 0
         assert time.monotonic() - start < 9
+
+
+def test_a_callback_that_wants_to_end_the_program_ends_no_worker(server: RpcInterface, client: RpcInterface) -> None:
+    def leave(_: ReceivedData) -> None:
+        raise SystemExit(3)
+
+    def interrupt(_: ReceivedData) -> None:
+        raise KeyboardInterrupt
+
+    for callback in (leave, interrupt):
+        server.set_data_receive_callback(callback)
+        for _ in range(5):  # there are 4 workers
+            assert client.send_data(server.address, b"x") == -1
+    server.set_data_receive_callback(lambda _: None)
+    assert client.send_data(server.address, b"x") == 0
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300])
+def test_a_send_may_take_for_ever(server: RpcInterface, timeout: float) -> None:
+    server.set_data_receive_callback(lambda _: None)
+    with RpcInterface() as client:
+        assert client.initialize_client(1, timeout)  # pyright: ignore
+        assert client.send_data(server.address, b"x") == 0

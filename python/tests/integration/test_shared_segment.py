@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import os
 import subprocess
 import sys
@@ -138,6 +139,12 @@ def test_a_file_that_is_not_the_owner_s_is_refused(name: str) -> None:
         opened.truncate(10)
     with pytest.raises(ValueError, match="not the segment"):
         complete(segments[1], blobs)
+    size = (SIZE + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE + mmap.PAGESIZE
+    path.write_bytes(bytes(size - mmap.PAGESIZE) + b"\xff" * mmap.PAGESIZE)  # so many ranks are there already
+    for _ in range(2):  # the first one leaves the lock
+        with pytest.raises(ValueError, match="not the segment"):
+            complete(segments[1], blobs)
+        segments[1] = SharedSegment.create(name, SIZE, 2, 1)[0]
     path.unlink()
     path.symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="Too many levels"):
@@ -162,6 +169,10 @@ def test_create_says_what_it_does_not_take(name: str) -> None:
             SharedSegment.create(name, SIZE, world, rank, owner)
     with pytest.raises(TypeError):
         SharedSegment.create(7, SIZE, 1, 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        SharedSegment.create(name, SIZE, 1.5, 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        complete(SharedSegment.create(name, SIZE, 1, 0)[0], [1 << 50])  # type: ignore[list-item]
     with pytest.raises(OSError, match="No space"):
         SharedSegment.create(name, 1 << 46, 1, 0)
     gc.collect()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 import threading
@@ -12,7 +14,7 @@ import pytest
 from support import heed_interrupts
 
 from mooncake import errors
-from mooncake.engine import READ, Access, Engine, Request, TransferEngine
+from mooncake.engine import READ, Access, Engine, Queue, Request, TransferEngine
 
 INTERRUPTED = """
 import os, signal, sys, threading, time
@@ -193,5 +195,20 @@ def test_close_ends_transfers_in_flight(there: Any) -> None:
         assert old.transfer_sync_read(there.address, buffer, there.base, 8) < 0
         assert time.monotonic() - start < 3
         closer.join()
+    finally:
+        there.go_on()
+
+
+def test_a_queue_that_is_forgotten_with_its_batch_leaves_nothing_open(
+    engine: Engine, there: Any, peer: Any, memory: Any
+) -> None:
+    there.stop()
+    try:
+        counts: list[int] = []
+        for _ in range(20):
+            peer.submit(READ, [memory.address], [there.base], [1 << 20], queue=Queue())
+            gc.collect()
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert counts[-1] <= counts[4] + 2, counts  # the first ones connect
     finally:
         there.go_on()
