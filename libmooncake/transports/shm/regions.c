@@ -550,14 +550,12 @@ struct shm_region *shm_regions_at(const struct shm_regions *regions, uint32_t sl
 int32_t shm_regions_init(struct shm_regions *regions, const struct shm_page *page) {
     struct shm_snapshot *none = snapshot_copy(NULL);
 
-    if (none == NULL)
-        return MC_ERR_NO_MEMORY;
     memset(regions, 0, sizeof(*regions));
     regions->page = page;
     atomic_init(&regions->snapshot, none);
     list_init(&regions->waiting);
     list_init(&regions->retired);
-    return MC_OK;
+    return none != NULL ? MC_OK : MC_ERR_NO_MEMORY;
 }
 
 void shm_regions_destroy(struct shm_regions *regions) {
@@ -568,7 +566,7 @@ void shm_regions_destroy(struct shm_regions *regions) {
     for (size_t i = 0; i < regions->by_slot_size; i++)
         if (regions->by_slot[i] != NULL)
             region_free(regions, regions->by_slot[i]);
-    for (size_t i = 0; i < snapshot->count; i++)
+    for (size_t i = 0; snapshot != NULL && i < snapshot->count; i++)
         free(snapshot->parts[i].chunk);
     free(snapshot);
     free(regions->by_slot);

@@ -73,7 +73,7 @@ struct shm_regions {
     void *memories; /* the tree of them */
 };
 
-/* MC_ERR_NO_MEMORY. The page stays the caller's, and in place until the end. */
+/* MC_ERR_NO_MEMORY, to be destroyed all the same. The page stays the caller's, and in place until the end. */
 int32_t shm_regions_init(struct shm_regions *regions, const struct shm_page *page);
 void shm_regions_destroy(struct shm_regions *regions);
 
