@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +94,10 @@ static void erase(const struct host_memory *memory) {
 /* Why memfd_make_of has failed. */
 static int32_t explain(const struct memfd_kind *kind, uint64_t size, int reason, struct mc_error *error) {
     unsigned long long bytes = size;
+    char where[40] = "";
 
+    if (kind->bound)
+        (void)snprintf(where, sizeof(where), " on NUMA node %u", kind->node);
     if (reason == ENODEV)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "there is no NUMA node %u with memory", kind->node);
     if (reason == EPERM && kind->bound)
@@ -103,10 +107,10 @@ static int32_t explain(const struct memfd_kind *kind, uint64_t size, int reason,
         return status_set(error, MC_ERR_NOT_SUPPORTED, 0, "this system has no huge pages");
     if (reason == ENOMEM && kind->huge)
         return status_set(error, MC_ERR_NO_MEMORY, reason,
-                          "too few huge pages%s for %llu bytes: %llu of %zu KiB are free; /proc/sys/vm/nr_hugepages "
-                          "reserves them",
-                          kind->bound ? " on that NUMA node" : "", bytes, (unsigned long long)memfd_huge_pages_free(),
-                          memfd_huge_page_size() / 1024);
+                          "too few huge pages%s for %llu bytes: %llu of %zu KiB are free%s; "
+                          "/proc/sys/vm/nr_hugepages reserves them",
+                          where, bytes, (unsigned long long)memfd_huge_pages_free(), memfd_huge_page_size() / 1024,
+                          kind->bound ? " in all" : "");
     if (reason == ENOMEM && kind->bound)
         return status_set(error, MC_ERR_NO_MEMORY, reason, "NUMA node %u has no %llu bytes of shared memory free",
                           kind->node, bytes);

@@ -127,6 +127,19 @@ static int bind_to(uint32_t node, void *address, size_t size) {
     return -1;
 }
 
+/* Can pages come from the node at all? */
+static int try_node(uint32_t node) {
+    size_t size = memfd_page_size();
+    void *page = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int result;
+
+    if (page == MAP_FAILED)
+        return -1;
+    result = bind_to(node, page, size);
+    memfd_unmap(page, size);
+    return result;
+}
+
 /* A new memfd that nobody can execute, and nobody but its owner can open again. -1 with errno. */
 static int create(const char *name, unsigned flags) {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | flags);
@@ -180,6 +193,9 @@ static int make(const struct memfd_kind *kind, const char *name, size_t size, bo
         errno = EINVAL;
         return -1;
     }
+    /* Before anything is taken: with too little left, that would be what is said of a node that isn't there. */
+    if (kind->bound && try_node(kind->node) < 0)
+        return -1;
     if (!fits_in_memory(kind, size)) {
         errno = ENOMEM;
         return -1;

@@ -194,14 +194,15 @@ static void memory_on_a_node_is_there(void **state) {
 
 static void a_node_that_is_not_there_is_refused(void **state) {
     static const uint32_t nodes[] = {63, 1023, 1024, UINT32_MAX};
+    bool has_huge = memfd_huge_page_size() != 0;
 
     (void)state;
-    for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
-        struct memfd_kind kind = {.bound = true, .node = nodes[i]};
+    for (size_t i = 0; i < 4 * sizeof(nodes) / sizeof(nodes[0]); i++) {
+        struct memfd_kind kind = {.bound = true, .node = nodes[i / 4], .huge = i % 2 == 1 && has_huge};
         struct mc_error error = MC_ERROR_INIT;
-        uint64_t id = 77;
+        uint64_t id = 77, size = i / 2 % 2 == 0 ? 4096 : (uint64_t)1 << 50; /* also more than there is of any pages */
         void *address = &id;
-        int32_t status = host_memory_alloc_of(&kind, 4096, &id, &address, &error);
+        int32_t status = host_memory_alloc_of(&kind, size, &id, &address, &error);
 
         if (status == MC_ERR_NOT_SUPPORTED) {
             printf("# %s\n", error.message);
