@@ -44,6 +44,7 @@ static const struct {
 } types[] = {
     [FLAG_BOOL] = {"", "true or false"},
     [FLAG_U64] = {"N", "a decimal number"},
+    [FLAG_INT] = {"N", "a decimal number, perhaps with a minus"},
     [FLAG_PORT] = {"PORT", "a number from 0 to 65535"},
     [FLAG_SIZE] = {"SIZE", "a size such as 65536, 512MB or \"4 GB\""},
     [FLAG_MS] = {"MS", "milliseconds, or a duration such as 500ms, 10s, 30m or 1h"},
@@ -70,6 +71,16 @@ static bool read_bool(const char *text, uint64_t *ret_number) {
             return true;
         }
     return false;
+}
+
+static bool read_int(const char *text, uint64_t *ret_number) {
+    bool negative = text[0] == '-';
+    uint64_t number;
+
+    if (!checked_decimal(text + negative, &number) || number > (uint64_t)INT32_MAX + negative)
+        return false;
+    *ret_number = negative ? 0 - number : number;
+    return true;
 }
 
 /* Reads the digits at *text and moves behind them. False if there are none or the number is too large. */
@@ -157,6 +168,9 @@ bool flag_value_read(enum flag_type type, const char *text, struct flag_value *r
         break;
     case FLAG_U64:
         good = checked_decimal(text, &number);
+        break;
+    case FLAG_INT:
+        good = read_int(text, &number);
         break;
     case FLAG_PORT:
         good = checked_decimal(text, &number) && number <= UINT16_MAX;

@@ -167,6 +167,13 @@ static int32_t unknown(const struct flags *flags, const struct written *written,
                       written->name);
 }
 
+/* Is the next argument no flag, but a number below 0 for one that takes such? */
+static bool is_negative(const struct flag *flag, const char *next) {
+    struct flag_value probe;
+
+    return flag->type == FLAG_INT && flag_value_read(FLAG_INT, next, &probe);
+}
+
 /* Takes one flag, whose value may be in `next` (NULL: there is none); *ret_used: it was. */
 static int32_t take_flag(struct flags *flags, const char *argument, const char *next, unsigned depth, bool *ret_used,
                          struct mc_error *error) {
@@ -183,7 +190,7 @@ static int32_t take_flag(struct flags *flags, const char *argument, const char *
         text = *ret_used ? next : written.negated ? "false" : "true";
     } else if (text == NULL) {
         /* "--a --b" lacks the value of a; one that begins with a dash is given as --a=-v. */
-        if (next == NULL || (next[0] == '-' && next[1] != '\0'))
+        if (next == NULL || (next[0] == '-' && next[1] != '\0' && !is_negative(written.flag, next)))
             return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "--%s: its value is missing; it takes %s",
                               written.flag->name, flag_type_words(written.flag->type));
         *ret_used = true;

@@ -25,6 +25,7 @@
 enum flag_type {
     FLAG_BOOL,    /* true, t, yes, y, 1; false, f, no, n, 0 */
     FLAG_U64,     /* decimal */
+    FLAG_INT,     /* the same, of 32 bits and perhaps with a minus; the value is the number modulo 2^64 */
     FLAG_PORT,    /* 0 to 65535 */
     FLAG_SIZE,    /* bytes: "4 GB", "512MB", "1.5g", "65536"; units are powers of 1024 */
     FLAG_MS,      /* milliseconds, or with a unit: "500ms", "10s", "30m", "1h"; the value is nanoseconds */
@@ -48,9 +49,10 @@ struct flag {
 
 struct flag_value {
     bool given;
-    uint64_t number; /* FLAG_BOOL, FLAG_U64, FLAG_PORT; bytes of FLAG_SIZE; nanoseconds of FLAG_MS and FLAG_SECONDS */
-    double real;     /* FLAG_DOUBLE, FLAG_RATIO */
-    char *text;      /* what was given, or the default */
+    uint64_t
+        number; /* FLAG_BOOL, FLAG_U64, FLAG_INT, FLAG_PORT; bytes of FLAG_SIZE; nanoseconds of FLAG_MS and FLAG_SECONDS */
+    double real; /* FLAG_DOUBLE, FLAG_RATIO */
+    char *text;  /* what was given, or the default */
 };
 
 enum flags_wish { FLAGS_RUN, FLAGS_HELP, FLAGS_VERSION };

@@ -15,7 +15,7 @@
 #define WORDS_MAX 12
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-enum { ON, OFF, NUMBER, HOST, WAIT, SIZE, RATIO, NOTE, TABLE };
+enum { ON, OFF, NUMBER, HOST, WAIT, SIZE, RATIO, NOTE, WHICH, TABLE };
 
 static const struct flag table[TABLE] = {
     [ON] = {"switched_on", FLAG_BOOL, "true", true, "words"},
@@ -26,6 +26,7 @@ static const struct flag table[TABLE] = {
     [SIZE] = {"size", FLAG_SIZE, "4 GB", false, "words"},
     [RATIO] = {"ratio", FLAG_RATIO, "0.5", false, "words"},
     [NOTE] = {"note", FLAG_BOOL, "true", true, "words"}, /* --note isn't --no with "te" */
+    [WHICH] = {"which", FLAG_INT, "0", true, "words"},
 };
 
 /* Parses a NULL-terminated list of arguments. */
@@ -92,6 +93,10 @@ static void every_spelling_sets_the_flag(void **state) {
         {{"--host_name", "-"}, HOST, 0, "-"},
         {{"--host-name", "true"}, HOST, 0, "true"},
         {{"-wait", "500ms"}, WAIT, 500000000, "500ms"},
+        {{"--which=3"}, WHICH, 3, "3"},
+        {{"--which=-1"}, WHICH, UINT64_MAX, "-1"},
+        {{"--which", "-1"}, WHICH, UINT64_MAX, "-1"},
+        {{"--which=-2147483648"}, WHICH, 0 - (1ull << 31), "-2147483648"},
     };
     struct flags flags;
 
@@ -148,6 +153,12 @@ static void what_is_wrong_is_an_error_that_names_it(void **state) {
         {{"--number="}, "--number: \"\" isn't a decimal number"},
         {{"--number=five"}, "--number: \"five\" isn't a decimal number"},
         {{"--number", "5x"}, "--number: \"5x\" isn't a decimal number"},
+        {{"--number=-1"}, "--number: \"-1\" isn't a decimal number"},
+        {{"--number", "-1"}, "--number: its value is missing; it takes a decimal number"},
+        {{"--which=-2147483649"}, "--which: \"-2147483649\" isn't a decimal number, perhaps with a minus"},
+        {{"--which=2147483648"}, "--which: \"2147483648\" isn't a decimal number, perhaps with a minus"},
+        {{"--which=--1"}, "--which: \"--1\" isn't a decimal number, perhaps with a minus"},
+        {{"--which", "--number=5"}, "--which: its value is missing; it takes a decimal number, perhaps with a minus"},
         {{"--switched_on=maybe"}, "--switched_on: \"maybe\" isn't true or false"},
         {{"--switched_on="}, "--switched_on: \"\" isn't true or false"},
         {{"--ratio=1.5"}, "--ratio: \"1.5\" isn't a number from 0 to 1"},
