@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/config.h"
+
 #define BATCH_MAX (1u << 20)
 #define THREADS_MAX 256u
 #define BUSY_POLL_MAX 1000000u
@@ -166,6 +168,17 @@ static const char *protocol_of(const char *program, const char *name) {
     return NULL;
 }
 
+/* Takes what the environment says where a flag says nothing, as the engine does: so the report has what was measured.
+ * A variable that makes no sense stops the engine, with words. */
+static void settle(struct mc_engine_options *engine) {
+    uint64_t checksum = 0, busy = 0;
+
+    if (config_u64(SETTING_CHECKSUM, engine->flags & MC_ENGINE_CHECKSUM, &checksum, NULL) == MC_OK && checksum != 0)
+        engine->flags |= MC_ENGINE_CHECKSUM;
+    if (config_u64(SETTING_BUSY_POLL, engine->busy_poll_us, &busy, NULL) == MC_OK)
+        engine->busy_poll_us = (uint32_t)busy;
+}
+
 static int read_place(const struct flags *flags, struct bench_plan *plan) {
     const struct flag_value *values = flags->values;
     const char *metadata = values[BENCH_FLAG_metadata_server].text;
@@ -197,6 +210,7 @@ static int read_place(const struct flags *flags, struct bench_plan *plan) {
         .name = is_directory ? values[BENCH_FLAG_local_server_name].text : NULL,
         .busy_poll_us = (uint32_t)values[BENCH_FLAG_busy_poll_us].number,
     };
+    settle(&plan->engine);
     address_join(place.host, place.port > 0 ? (uint16_t)place.port : 0, plan->listen);
     return -1;
 }

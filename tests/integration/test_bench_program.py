@@ -157,11 +157,12 @@ def test_flags_of_the_reference_are_taken_and_those_without_a_meaning_named_once
         programs, "--operation=read", "--protocol=rdma", "--metadata_server=P2PHANDSHAKE", "--device_name=mlx5_2",
         "--nic_priority_matrix={}", "--auto_discovery=true", "--buffer_size=67108864", "--batch_size=128",
         "--block_size=65536", "--threads=2", "--duration=1", "--report_unit=GiB", "--report_precision=3",
-        "--backend=classic", "--local_server_name=127.0.0.1", name="transfer_engine_bench",
+        "--backend=classic", "--gpu_id=-1", "--init_mem=false", "--local_server_name=127.0.0.1",
+        name="transfer_engine_bench",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     warnings = result.stderr.splitlines()
-    named = "--device_name, --nic_priority_matrix, --auto_discovery, --backend"
+    named = "--device_name, --nic_priority_matrix, --auto_discovery, --backend, --gpu_id, --init_mem"
     assert warnings[0] == f"transfer_engine_bench: warning: accepted without an effect: {named}"
     assert len(warnings) == 2
     assert '"rdma": the best path is taken' in warnings[1]
@@ -220,6 +221,18 @@ def test_options_reach_both_ends(programs: Path, extra: list[str]) -> None:
     assert one["checksum"] is ("--checksum" in extra)
     assert one["memory"] == ("ordinary" if "--memory=ordinary" in extra else "mapped")
     assert one["busy_poll_us"] == (50 if "--busy_poll_us=50" in extra else 0)
+
+
+def test_what_the_environment_says_is_told_as_well(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MC_BUSY_POLL_US", "70")
+    monkeypatch.setenv("MC_CHECKSUM", "1")
+    for flags, polls in (([], 70), (["--busy_poll_us=50"], 50)):
+        one = results(finished(programs, *SHORT, *flags, "--json").stdout)[0]
+        assert (one["checksum"], one["busy_poll_us"]) == (True, polls)
+    monkeypatch.setenv("MC_BUSY_POLL_US", "never")
+    result = finished(programs, *SHORT)
+    assert result.returncode == 1
+    assert "MC_BUSY_POLL_US" in result.stderr
 
 
 @pytest.mark.parametrize("pattern", ["walk", "random", "hot"])
