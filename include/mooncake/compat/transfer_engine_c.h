@@ -194,7 +194,7 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch, transfe
 
 /* The state of one task, numbered from 0; whoever asks for the same one again moves its bytes meanwhile, for a few
  * microseconds. Each ends at the latest after MC_TRANSFER_TIMEOUT seconds (30); then nothing touches its buffer any
- * more. */
+ * more. Why tasks didn't complete is said on stderr once for each submission, by the first that is asked for. */
 int getTransferStatus(transfer_engine_t engine, batch_id_t batch, size_t task, transfer_status_t *out);
 
 /* 4, with the batch as it was, while a task hasn't ended. */

@@ -17,6 +17,7 @@
 #define TASKS_MAX ((size_t)1 << 20)
 #define REQUESTS_NEAR 64u           /* as many are put together on the stack */
 #define DRIVE_TIME UINT64_C(5000)   /* nanoseconds for which a call may move the bytes that it asks for */
+#define GLANCE UINT64_C(1000000)    /* for a batch to end whose request has failed, so that it has words for that */
 #define MOMENT UINT64_C(1000000000) /* that a batch may take to end when its requests have: far more than it does */
 
 _Static_assert(MC_STATE_CANCELLED == STATUS_CANCELED && MC_STATE_COMPLETED == STATUS_COMPLETED &&
@@ -28,6 +29,7 @@ struct submission {
     uint64_t batch; /* of the library */
     size_t first;   /* its first task */
     bool notifies;
+    bool told; /* that one of its tasks has failed */
 };
 
 struct batch {
@@ -117,16 +119,16 @@ static struct batch *enter(struct engine *engine, uint64_t number, const char *w
 /* ---- Submitting ---- */
 
 static int32_t translate(struct engine *engine, const transfer_request_t *entries, size_t n,
-                         struct mc_request *requests) {
+                         struct mc_request *requests, struct mc_error *error) {
     uint64_t peer = 0;
 
     for (size_t i = 0; i < n; i++) {
         const transfer_request_t *entry = &entries[i];
 
         if (entry->opcode != OPCODE_READ && entry->opcode != OPCODE_WRITE)
-            return MC_ERR_INVALID_ARGUMENT;
+            return result_words(error, MC_ERR_INVALID_ARGUMENT, "entry %zu: no opcode %d", i, entry->opcode);
         if (i == 0 || entry->target_id != entries[i - 1].target_id) {
-            int32_t status = segment_peer(engine, entry->target_id, &peer);
+            int32_t status = segment_peer(engine, entry->target_id, &peer, error);
 
             if (status != MC_OK)
                 return status;
@@ -155,6 +157,12 @@ static bool make_room(struct batch *batch) {
     return true;
 }
 
+/* With the batch's lock held. */
+static int32_t too_many(const struct batch *batch, size_t n, struct mc_error *error) {
+    return result_words(error, MC_ERR_TOO_MANY, "%zu tasks are more than the batch takes: it has %zu of %zu", n,
+                        batch->tasks, batch->capacity);
+}
+
 static int32_t submit_requests(struct batch *batch, const struct mc_request *requests, size_t n,
                                const struct mc_batch_options *options, struct mc_error *error) {
     struct submission submission = {.notifies = (options->flags & MC_BATCH_NOTIFY) != 0};
@@ -163,7 +171,7 @@ static int32_t submit_requests(struct batch *batch, const struct mc_request *req
     pthread_mutex_lock(&batch->lock);
     submission.first = batch->tasks;
     if (n > batch->capacity - batch->tasks)
-        status = MC_ERR_TOO_MANY;
+        status = too_many(batch, n, error);
     else if (!make_room(batch))
         status = MC_ERR_NO_MEMORY;
     else
@@ -183,13 +191,13 @@ static int32_t submit_entries(struct batch *batch, const transfer_request_t *ent
     struct mc_request *requests = near_by;
     int32_t status;
 
-    if (n > batch->capacity)
-        return MC_ERR_TOO_MANY;
+    if (n > TASKS_MAX)
+        return result_words(error, MC_ERR_TOO_MANY, "%zu tasks are more than a batch can have", n);
     if (n > REQUESTS_NEAR)
         requests = malloc(n * sizeof(*requests)); /* n is at most TASKS_MAX */
     if (requests == NULL)
         return MC_ERR_NO_MEMORY;
-    status = translate(batch->engine, entries, n, requests);
+    status = translate(batch->engine, entries, n, requests, error);
     if (status == MC_OK)
         status = submit_requests(batch, requests, n, options, error);
     if (requests != near_by)
@@ -245,7 +253,7 @@ int submitTransferWithNotify(transfer_engine_t handle, batch_id_t number, transf
 /* ---- What has become of it ---- */
 
 /* The submission that a task belongs to; with the lock held, and the task is there. */
-static const struct submission *submission_of(const struct batch *batch, size_t task) {
+static struct submission *submission_of(const struct batch *batch, size_t task) {
     size_t low = 0, high = batch->count;
 
     while (high - low > 1) {
@@ -257,6 +265,11 @@ static const struct submission *submission_of(const struct batch *batch, size_t 
             high = middle;
     }
     return &batch->submissions[low];
+}
+
+/* The task behind its last one; with the lock held. */
+static size_t end_of(const struct batch *batch, const struct submission *submission) {
+    return submission + 1 < batch->submissions + batch->count ? submission[1].first : batch->tasks;
 }
 
 /* The state of a task of a submission, in the words of the library; a status. */
@@ -274,19 +287,51 @@ static int32_t look(const struct submission *submission, size_t task, struct mc_
     return status;
 }
 
+/* Says why tasks of a submission have failed, once: the library has words for the first of them when all have ended. */
+static void tell(const struct submission *submission, size_t end, size_t task, int32_t status) {
+    struct mc_error error = MC_ERROR_INIT;
+
+    (void)mc_batch_wait(submission->batch, GLANCE);
+    (void)mc_batch_explain(submission->batch, &error);
+    if (error.code == MC_OK || error.code == MC_ERR_PENDING)
+        words_warn("getTransferStatus: task %zu: %s", task, mc_status_text(status));
+    else if (end - submission->first == 1)
+        words_warn("getTransferStatus: task %zu: %s", task, error.message);
+    else
+        words_warn("getTransferStatus: tasks %zu to %zu: %s", submission->first, end - 1, error.message);
+}
+
+/* Has no failure of the task's submission been told yet? From now on it has. */
+static bool is_news(struct batch *batch, size_t task) {
+    bool news = false;
+
+    pthread_mutex_lock(&batch->lock);
+    if (task < batch->tasks) { /* else it has been freed meanwhile */
+        struct submission *submission = submission_of(batch, task);
+
+        news = !submission->told;
+        submission->told = true;
+    }
+    pthread_mutex_unlock(&batch->lock);
+    return news;
+}
+
 /* Whoever asks for the same task again has nothing else to do, and helps. */
-static int32_t task_status(struct batch *batch, size_t task, transfer_status_t *out) {
+static int32_t task_status(struct batch *batch, size_t task, transfer_status_t *out, struct mc_error *error) {
     struct mc_request_status request = {0};
     struct submission submission;
     int32_t status;
+    size_t end;
     bool again;
 
     pthread_mutex_lock(&batch->lock);
     if (task >= batch->tasks) {
+        end = batch->tasks;
         pthread_mutex_unlock(&batch->lock);
-        return MC_ERR_INVALID_ARGUMENT;
+        return result_words(error, MC_ERR_INVALID_ARGUMENT, "no task %zu: the batch has %zu", task, end);
     }
     submission = *submission_of(batch, task);
+    end = end_of(batch, submission_of(batch, task));
     again = batch->asked == task + 1;
     batch->asked = task + 1;
     pthread_mutex_unlock(&batch->lock);
@@ -295,6 +340,9 @@ static int32_t task_status(struct batch *batch, size_t task, transfer_status_t *
         (void)mc_batch_wait(submission.batch, DRIVE_TIME);
         status = look(&submission, task, &request);
     }
+    if (status == MC_OK && request.state != MC_STATE_PENDING && request.state != MC_STATE_COMPLETED &&
+        is_news(batch, task))
+        tell(&submission, end, task, request.status);
     if (status == MC_OK) {
         out->status = request.state == MC_STATE_PENDING ? STATUS_WAITING : (int)request.state;
         out->transferred_bytes = request.bytes;
@@ -304,6 +352,7 @@ static int32_t task_status(struct batch *batch, size_t task, transfer_status_t *
 
 int getTransferStatus(transfer_engine_t handle, batch_id_t number, size_t task, transfer_status_t *out) {
     struct engine *engine = engine_enter(handle, __func__);
+    struct mc_error error = MC_ERROR_INIT;
     int32_t status = MC_ERR_INVALID_HANDLE;
     struct batch *batch;
 
@@ -311,9 +360,9 @@ int getTransferStatus(transfer_engine_t handle, batch_id_t number, size_t task, 
         return result_of_batch(MC_ERR_INVALID_HANDLE);
     batch = enter(engine, number, __func__);
     if (batch != NULL) {
-        status = out == NULL ? MC_ERR_INVALID_ARGUMENT : task_status(batch, task, out);
+        status = out == NULL ? MC_ERR_INVALID_ARGUMENT : task_status(batch, task, out, &error);
         if (status != MC_OK)
-            (void)result_say(__func__, status, NULL);
+            (void)result_say(__func__, status, &error);
         token_drop(&batch->token);
     }
     engine_leave(engine);
@@ -326,7 +375,7 @@ int getTransferStatus(transfer_engine_t handle, batch_id_t number, size_t task, 
  * has, and whoever has seen that one end may free it. */
 static bool is_over(const struct batch *batch, size_t index) {
     const struct submission *submission = &batch->submissions[index];
-    size_t end = index + 1 < batch->count ? submission[1].first : batch->tasks;
+    size_t end = end_of(batch, submission);
 
     if (mc_batch_wait(submission->batch, 0) != MC_ERR_PENDING)
         return true;

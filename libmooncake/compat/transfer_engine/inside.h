@@ -50,11 +50,15 @@ bool engine_end(uint64_t number);
 int result_of(int32_t status);
 int result_of_batch(int32_t status);
 
+/* Puts words for `status` into *error, for result_say; returns it. */
+__attribute__((format(printf, 3, 4))) int32_t result_words(struct mc_error *error, int32_t status, const char *format,
+                                                           ...);
+
 /* Says that a call has failed, and why; returns its code. The words are those of `error`, if they are of `status`. */
 int result_say(const char *what, int32_t status, const struct mc_error *error);
 
-/* segments.c: the peer of a segment's number, for requests; a status. */
-int32_t segment_peer(struct engine *engine, int32_t number, uint64_t *ret_peer);
+/* segments.c: the peer of a segment's number, for requests; a status, with words. */
+int32_t segment_peer(struct engine *engine, int32_t number, uint64_t *ret_peer, struct mc_error *error);
 
 /* Calls `each` for the segments that are open, with the lock held: it must not wait. */
 void segments_each(struct engine *engine, void (*each)(void *context, int32_t number, const char *name, uint64_t peer),

@@ -109,8 +109,79 @@ static void print_string(struct page *page, const char *string) {
     print(page, "\"");
 }
 
+/* Part of a text. */
+struct span {
+    const char *text;
+    int length;
+};
+
 static int64_t write_peer(const void *context, char *text, size_t size) {
     return mc_peer_explain(*(const uint64_t *)context, text, size);
+}
+
+/* The value of the next `"key":` from *at on, which is moved to it: a text within its quotes, or up to the next comma or
+ * brace. Empty, with *at where it was, if there is none before `end`. Within texts the quotes are escaped, so that no
+ * key is found there. */
+static struct span next_value(const char **at, const char *end, const char *key) {
+    struct span span = {"", 0};
+    const char *found;
+    char quoted[PROTOCOL_MAX];
+
+    (void)snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+    found = strstr(*at, quoted);
+    if (found == NULL || found >= end)
+        return span;
+    span.text = found + strlen(quoted);
+    if (*span.text != '"') {
+        span.length = (int)strcspn(span.text, ",}");
+    } else {
+        span.text++;
+        while (span.text[span.length] != '\0' && span.text[span.length] != '"')
+            span.length += span.text[span.length] == '\\' && span.text[span.length + 1] != '\0' ? 2 : 1;
+    }
+    *at = span.text;
+    return span;
+}
+
+static bool is(struct span span, const char *text) {
+    return (size_t)span.length == strlen(text) && strncmp(span.text, text, (size_t)span.length) == 0;
+}
+
+static void print_reason(struct page *page, struct span reason) {
+    print(page, "%s", reason.length > 0 ? ": " : "");
+    for (int i = 0; i < reason.length; i++) {
+        if (reason.text[i] == '\\' && i + 1 < reason.length)
+            i++;
+        print(page, "%c", reason.text[i]);
+    }
+    print(page, "\n");
+}
+
+/* The library's JSON about a peer, as a line for each transport and for each region. */
+static void print_lines(struct page *page, const char *links) {
+    const char *end = links + strlen(links), *regions = strstr(links, "\"regions\":["), *at = links;
+
+    if (regions == NULL)
+        regions = end;
+    for (struct span name; (name = next_value(&at, regions, "transport")).length > 0;) {
+        struct span usable = next_value(&at, regions, "usable");
+
+        print(page, "  %.*s %s", name.length, name.text, is(usable, "true") ? "is usable" : "is not usable");
+        print_reason(page, next_value(&at, regions, "reason"));
+    }
+    at = regions;
+    for (struct span base; (base = next_value(&at, end, "base")).length > 0;) {
+        struct span length = next_value(&at, end, "length"), path = next_value(&at, end, "path"),
+                    how = next_value(&at, end, "how");
+
+        print(page, "  %.*s bytes at 0x%" PRIx64 " ", length.length, length.text,
+              (uint64_t)strtoull(base.text, NULL, 10));
+        if (is(path, "null"))
+            print(page, "not by shared memory");
+        else
+            print(page, "by %.*s, %.*s", path.length, path.text, how.length, how.text);
+        print_reason(page, next_value(&at, end, "reason"));
+    }
 }
 
 static void print_segment(void *context, int32_t number, const char *name, uint64_t peer) {
@@ -124,7 +195,8 @@ static void print_segment(void *context, int32_t number, const char *name, uint6
     } else {
         print(page, "segment %" PRId32 " ", number);
         print_string(page, name);
-        print(page, " %s\n", links != NULL ? links : "is not known any more");
+        print(page, "%s\n", links != NULL ? "" : " is not known any more");
+        print_lines(page, links != NULL ? links : "");
     }
     page->begun = true;
     free(links);

@@ -17,13 +17,13 @@ static int compare(const void *a, const void *b) {
     return (uintptr_t)a < (uintptr_t)b ? -1 : (uintptr_t)a > (uintptr_t)b;
 }
 
-/* MC_ERR_OVERLAP if it is in the set already. */
-static int32_t remember(struct engine *engine, void *address) {
+/* MC_ERR_OVERLAP, with words, if it is in the set already. */
+static int32_t remember(struct engine *engine, void *address, struct mc_error *error) {
     int32_t status = MC_OK;
 
     pthread_mutex_lock(&engine->lock);
     if (tfind(address, &engine->regions, compare) != NULL)
-        status = MC_ERR_OVERLAP;
+        status = result_words(error, MC_ERR_OVERLAP, "memory that begins at %p is registered already", address);
     else if (tsearch(address, &engine->regions, compare) == NULL)
         status = MC_ERR_NO_MEMORY;
     pthread_mutex_unlock(&engine->lock);
@@ -47,7 +47,7 @@ void memory_forget(struct engine *engine) {
 
 static int add(struct engine *engine, void *address, size_t length, const char *location, uint32_t rights) {
     struct mc_error error = MC_ERROR_INIT;
-    int32_t status = address == NULL ? MC_ERR_INVALID_ARGUMENT : remember(engine, address);
+    int32_t status = address == NULL ? MC_ERR_INVALID_ARGUMENT : remember(engine, address, &error);
 
     if (status == MC_OK) {
         if (location == NULL || location[0] == '\0')

@@ -100,7 +100,7 @@ int genNotifyInEngine(transfer_engine_t handle, uint64_t target, notify_msg_t no
     if (notify.name == NULL || notify.msg == NULL || target > INT32_MAX)
         status = MC_ERR_INVALID_ARGUMENT;
     else
-        status = segment_peer(engine, (int32_t)target, &peer);
+        status = segment_peer(engine, (int32_t)target, &peer, &error);
     if (status == MC_OK)
         status = mc_peer_notify(peer, notify.name, strlen(notify.name), notify.msg, strlen(notify.msg), 0, &error);
     engine_leave(engine);

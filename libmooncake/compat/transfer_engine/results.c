@@ -1,4 +1,7 @@
 /* compat/transfer_engine/results.c - the reference's codes for the library's statuses. Owns nothing; any thread. */
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "compat/words.h"
 
 #include "compat/transfer_engine/inside.h"
@@ -59,6 +62,16 @@ int result_of(int32_t status) {
 
 int result_of_batch(int32_t status) {
     return status == MC_ERR_NOT_SUPPORTED ? CODE_NOT_SUPPORTED : code_of(status);
+}
+
+int32_t result_words(struct mc_error *error, int32_t status, const char *format, ...) {
+    va_list arguments;
+
+    error->code = status;
+    va_start(arguments, format);
+    (void)vsnprintf(error->message, sizeof(error->message), format, arguments);
+    va_end(arguments);
+    return status;
 }
 
 int result_say(const char *what, int32_t status, const struct mc_error *error) {

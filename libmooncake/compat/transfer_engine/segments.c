@@ -7,6 +7,7 @@
  * Threads: any. Of the calls that open one name one is at it at a time: it has set `asking`. The others wait until that
  * is cleared, so that they get the same number. Such a segment isn't closed meanwhile.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -238,8 +239,12 @@ segment_handle_t openSegmentNoCache(transfer_engine_t handle, const char *name) 
 
 /* ---- Closing and using ---- */
 
+static int32_t no_segment(int32_t number, struct mc_error *error) {
+    return result_words(error, MC_ERR_INVALID_HANDLE, "no segment %" PRId32 ": it was closed, or never opened", number);
+}
+
 /* A status; *ret_peer is to be closed, if it isn't 0. */
-static int32_t close_segment(struct engine *engine, int32_t number, uint64_t *ret_peer) {
+static int32_t close_segment(struct engine *engine, int32_t number, uint64_t *ret_peer, struct mc_error *error) {
     struct segment *segment;
     int32_t status = MC_OK;
 
@@ -248,7 +253,7 @@ static int32_t close_segment(struct engine *engine, int32_t number, uint64_t *re
     while ((segment = at_number(engine, number)) != NULL && segment->asking)
         pthread_cond_wait(&engine->asked, &engine->lock);
     if (segment == NULL) {
-        status = MC_ERR_INVALID_HANDLE;
+        status = no_segment(number, error);
     } else if (--segment->users == 0) {
         *ret_peer = segment->peer;
         take_out(engine, segment);
@@ -259,17 +264,18 @@ static int32_t close_segment(struct engine *engine, int32_t number, uint64_t *re
 
 int closeSegment(transfer_engine_t handle, segment_handle_t number) {
     struct engine *engine = engine_enter(handle, __func__);
+    struct mc_error error = MC_ERROR_INIT;
     uint64_t peer = 0;
     int32_t status = MC_OK;
 
     if (engine == NULL)
         return result_of(MC_ERR_INVALID_HANDLE);
     if (number != LOCAL_SEGMENT)
-        status = close_segment(engine, number, &peer);
+        status = close_segment(engine, number, &peer, &error);
     if (peer != 0)
         (void)mc_peer_close(peer);
     engine_leave(engine);
-    return status == MC_OK ? 0 : result_say(__func__, status, NULL);
+    return status == MC_OK ? 0 : result_say(__func__, status, &error);
 }
 
 int warmupEfaSegment(transfer_engine_t handle, const char *name) {
@@ -306,7 +312,7 @@ static int32_t self_peer(struct engine *engine, uint64_t *ret_peer) {
     return MC_OK;
 }
 
-int32_t segment_peer(struct engine *engine, int32_t number, uint64_t *ret_peer) {
+int32_t segment_peer(struct engine *engine, int32_t number, uint64_t *ret_peer, struct mc_error *error) {
     const struct segment *segment;
 
     if (number == LOCAL_SEGMENT)
@@ -315,7 +321,7 @@ int32_t segment_peer(struct engine *engine, int32_t number, uint64_t *ret_peer) 
     segment = at_number(engine, number);
     *ret_peer = segment != NULL ? segment->peer : 0;
     pthread_mutex_unlock(&engine->lock);
-    return *ret_peer != 0 ? MC_OK : MC_ERR_INVALID_HANDLE;
+    return *ret_peer != 0 ? MC_OK : no_segment(number, error);
 }
 
 void segments_each(struct engine *engine, void (*each)(void *context, int32_t number, const char *name, uint64_t peer),
