@@ -181,7 +181,7 @@ static bool make_slices(struct batch *batch, uint64_t total) {
         return false;
     batch->slices = next;
     for (uint32_t i = 0; i < batch->count; i++) {
-        request_cut(&batch->requests[i], next, batch->engine->host.slice);
+        request_cut(&batch->requests[i], next);
         next += batch->requests[i].slice_count;
     }
     return true;

@@ -46,7 +46,7 @@ bool direct_run(struct peer *peer, const struct mc_request *wanted, uint64_t tim
     mine = status != MC_OK || request.slice_count == 0 || request_steps(&request);
     if (status == MC_OK && mine && request.slice_count > 0) {
         memset(&slice, 0, sizeof(slice));
-        request_cut(&request, &slice, 0);
+        request_cut(&request, &slice);
         request.start = metrics_begin(request.link->metrics, wanted->opcode, wanted->length);
         status = move(&request, timeout);
         request_stepped(&request, status);

@@ -13,6 +13,9 @@
 #include "base/crc32c_join.h"
 #include "base/status.h"
 
+#define SLICE_UNIT 4096u          /* so that slices begin as their request does */
+#define SUMMED_SLICE (256u << 10) /* the least, with checksums */
+
 /* ---- Ends ---- */
 
 static uint32_t state_of(int32_t status) {
@@ -135,9 +138,18 @@ static int32_t choose_link(struct request *request, size_t index, struct mc_erro
                       request->wanted.remote, request->wanted.length);
 }
 
+/* Bytes that travel as one frame. With a checksum it's four frames at least: while one end sums one of them, another is
+ * on its way. */
+static uint64_t slice_size(const struct transport_host *host, uint64_t length) {
+    uint64_t quarter = (length / 4 + SLICE_UNIT - 1) / SLICE_UNIT * SLICE_UNIT;
+
+    if (!host->checksum || quarter >= host->slice || SUMMED_SLICE >= host->slice)
+        return host->slice;
+    return quarter > SUMMED_SLICE ? quarter : SUMMED_SLICE;
+}
+
 int32_t request_prepare_for(struct request *request, struct peer *peer, const struct mc_request *wanted, size_t index,
                             bool registered, struct mc_error *error) {
-    uint64_t slice_size = peer->engine->host.slice;
     uint64_t slices;
     int32_t status;
 
@@ -159,7 +171,8 @@ int32_t request_prepare_for(struct request *request, struct peer *peer, const st
     status = choose_link(request, index, error);
     if (status != MC_OK)
         return status;
-    slices = request->link->ops->sliced ? (wanted->length - 1) / slice_size + 1 : 1;
+    request->slice_size = request->link->ops->sliced ? slice_size(&peer->engine->host, wanted->length) : wanted->length;
+    slices = (wanted->length - 1) / request->slice_size + 1;
     if (slices > UINT32_MAX / 2)
         return status_set(error, MC_ERR_TOO_LARGE, 0, "request %zu: %" PRIu64 " bytes are too many", index,
                           wanted->length);
@@ -183,9 +196,9 @@ int32_t request_prepare(struct request *request, const struct mc_request *wanted
     return status;
 }
 
-void request_cut(struct request *request, struct slice *slices, uint64_t slice_size) {
+void request_cut(struct request *request, struct slice *slices) {
     uint64_t length = request->wanted.length;
-    uint64_t size = request->slice_count > 1 ? slice_size : length;
+    uint64_t size = request->slice_size;
 
     request->slices = slices;
     atomic_init(&request->left, request->slice_count);

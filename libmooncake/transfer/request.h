@@ -22,9 +22,10 @@ struct request {
     void *pin;                    /* of the local range */
     struct slice *slices;
     uint32_t slice_count;
-    atomic_uint left;  /* slices that haven't ended */
-    atomic_int status; /* MC_ERR_PENDING, or of the first slice that failed; final in a terminal state */
-    atomic_uint state; /* MC_STATE_* */
+    uint64_t slice_size; /* of all but the last */
+    atomic_uint left;    /* slices that haven't ended */
+    atomic_int status;   /* MC_ERR_PENDING, or of the first slice that failed; final in a terminal state */
+    atomic_uint state;   /* MC_STATE_* */
     _Atomic uint64_t bytes;
     atomic_bool indeterminate;
     uint32_t checksum; /* in the state COMPLETED, if it is wanted */
@@ -43,7 +44,7 @@ int32_t request_prepare_for(struct request *request, struct peer *peer, const st
                             bool registered, struct mc_error *error);
 
 /* Cuts it into its slices, slice_count in number, zeroed before, which stay in place until the request is released. */
-void request_cut(struct request *request, struct slice *slices, uint64_t slice_size);
+void request_cut(struct request *request, struct slice *slices);
 
 void request_release(struct request *request);
 
