@@ -100,6 +100,8 @@ def test_the_snippets_in_python_run(tmp_path: Path, master: str):
     assert "b'value' None True" in output
     assert "True {'size': " in output
     assert "0 b'value' -704" in output
+    assert re.search(r"^127\.0\.0\.1:\d+ b'block 7'\n0$", output, re.MULTILINE)
+    assert len(re.findall(r"^True 0x[0-9a-f]+ 1048576$", output, re.MULTILINE)) == 2
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
