@@ -319,6 +319,10 @@ struct channel *channel_close(struct channel *channel) {
     return NULL;
 }
 
+int32_t channel_failure(struct channel *channel) {
+    return channel->target.up > 0 ? MC_OK : channel->target.failure;
+}
+
 const uint8_t *channel_incarnation(const struct channel *channel) {
     return channel->target.incarnation;
 }

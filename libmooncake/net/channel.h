@@ -46,6 +46,10 @@ bool channel_has_ring(struct channel *channel);
 /* Ends everything in flight with `status`; the channel stays usable, without its ring. */
 void channel_break(struct channel *channel, int32_t status);
 
+/* Why no lane is connected: the last loss or failed attempt, until one is connected again. MC_OK where one is, or none
+ * was needed yet. A glance; the next request tries again. */
+int32_t channel_failure(struct channel *channel);
+
 const uint8_t *channel_incarnation(const struct channel *channel);
 
 /* Stores the channel's lanes, at most CHANNEL_LANES_MAX; how many. */

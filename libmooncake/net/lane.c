@@ -89,11 +89,17 @@ static void fail_requests(struct lane *lane, int32_t status) {
     inflight_release_all(&lane->inflight);
 }
 
-/* Counts the end of a connection that was up, and says so. Closing isn't losing. */
-static void note_loss(const struct lane *lane, int32_t status) {
+/* Counts the end of a connection, and says so if it was up. Closing isn't losing. */
+static void note_end(const struct lane *lane, int32_t status) {
     char address[ADDRESS_TEXT_MAX];
 
-    if (lane->state != LANE_UP || lane->broken || lane->on_ring || status == MC_ERR_CLOSED)
+    if (lane->broken || lane->on_ring)
+        return;
+    lane->target->failure = status;
+    if (lane->state != LANE_UP)
+        return;
+    lane->target->up--;
+    if (status == MC_ERR_CLOSED)
         return;
     if (lane->target->counters != NULL)
         atomic_fetch_add_explicit(&lane->target->counters->losses, 1, memory_order_relaxed);
@@ -105,7 +111,7 @@ static void note_loss(const struct lane *lane, int32_t status) {
 
 /* Closes the connection and ends all requests. */
 static void go_down(struct lane *lane, int32_t status) {
-    note_loss(lane, status);
+    note_end(lane, status);
     unwatch(lane);
     if (lane->state != LANE_DOWN)
         connection_clear(&lane->connection);
@@ -131,7 +137,7 @@ static void lose(struct lane *lane, int32_t status) {
         go_down(lane, status);
         return;
     }
-    note_loss(lane, status);
+    note_end(lane, status);
     /* The driver may be polling the descriptor: wake it by a hang-up, and end the requests here and now. */
     lane->broken = true;
     lane->usable = false;
@@ -190,6 +196,8 @@ static void go_up(struct lane *lane) {
 
     lane->state = LANE_UP;
     lane->retry_delay = 0;
+    target->failure = MC_OK;
+    target->up++;
     if (target->counters != NULL)
         atomic_fetch_add_explicit(&target->counters->connects, 1, memory_order_relaxed);
     lane->connection.stream.fd = lane->fd;

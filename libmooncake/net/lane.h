@@ -60,6 +60,8 @@ struct lane_target {
     struct lane_counters *counters; /* NULL: nobody counts */
     uint8_t incarnation[16];        /* the peer's, once `known`; written by the first lane before any other is used */
     bool known;
+    _Atomic uint32_t up;     /* lanes that are connected, without those on rings */
+    _Atomic int32_t failure; /* why the last of them isn't any more, or couldn't be connected */
 };
 
 struct lane {

@@ -118,7 +118,7 @@ static void tell_of_trouble(struct peer *peer, const struct peer_link *taken) {
         const char *trouble = link->link != NULL && link->ops->trouble != NULL ? link->ops->trouble(link->link) : NULL;
 
         if (trouble != NULL && !atomic_exchange(&link->told, true))
-            log_warning("%s to %s fails, %s takes over: %s", link->ops->name, peer->address, taken->ops->name, trouble);
+            log_warning("%s to %s fails, %s is tried: %s", link->ops->name, peer->address, taken->ops->name, trouble);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status.h"
 #include "transports/tcp/target.h"
 #include "transports/transport.h"
 
@@ -157,6 +158,13 @@ static const char *tcp_unavailable(void) {
     return NULL;
 }
 
+/* The next request connects again all the same: no other path is left. */
+static const char *tcp_trouble(struct transport_link *link) {
+    int32_t status = channel_failure(link->channel);
+
+    return status != MC_OK ? status_text(status) : NULL;
+}
+
 const struct transport_ops transport_tcp = {
     .name = "tcp",
     .cost = 100,
@@ -167,6 +175,7 @@ const struct transport_ops transport_tcp = {
     .in_flight = tcp_in_flight,
     .connect = tcp_connect,
     .disconnect = tcp_disconnect,
+    .trouble = tcp_trouble,
     .submit = tcp_submit,
     .cancel = tcp_cancel,
 };

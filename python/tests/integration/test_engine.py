@@ -310,6 +310,9 @@ def test_a_restarted_peer_is_stale_and_a_killed_one_is_lost(
 
         with pytest.raises((errors.ConnectionLost, errors.Unreachable, errors.StalePeer)):
             read_for_a_second()
+        rows = peer.explain()["transports"]
+        assert not any(row["usable"] for row in rows)
+        assert all(row["reason"] for row in rows)
         second = spawn(path, listen=first.address)
         assert second.address == first.address
         with pytest.raises(errors.StalePeer):

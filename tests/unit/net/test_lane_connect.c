@@ -27,11 +27,15 @@ static void a_lost_connection_ends_everything_and_the_next_request_connects_agai
     world->peer = socket_close(world->peer);
     for (int i = 0; i < 3; i++)
         assert_ends(&wishes[i], MC_ERR_CONNECTION_LOST);
+    assert_int_equal(world->lane.target->up, 0);
+    assert_int_equal(world->lane.target->failure, MC_ERR_CONNECTION_LOST);
     forget_backoff(world);
     submit_read(world, &wishes[0], 2);
     welcome(world, peer_one);
     reply(world, &(struct frame){.type = FRAME_READ, .id = next_request(world).id}, MC_OK, "ok", 2);
     assert_ends(&wishes[0], MC_OK);
+    assert_int_equal(world->lane.target->up, 1);
+    assert_int_equal(world->lane.target->failure, MC_OK);
     assert_alive(world);
 }
 
@@ -114,6 +118,7 @@ static void while_it_backs_off_requests_end_at_once_with_the_last_reason(void **
         assert_ends(&wish, MC_ERR_UNREACHABLE);
         forget_backoff(world);
     }
+    assert_int_equal(world->lane.target->failure, MC_ERR_UNREACHABLE);
     assert_int_equal(before, CLOCK_SECOND);
 }
 

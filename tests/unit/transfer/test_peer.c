@@ -81,7 +81,7 @@ static void a_path_that_has_stopped_working_is_named_once_with_its_reason(void *
         assert_ptr_equal(peer_choose(&peer, &slice), &peer.links[2]);
     mc_log_set(MC_LOG_WARNING, NULL, NULL);
     assert_int_equal(said.lines, 1);
-    assert_string_equal(said.line, "near to 10.0.0.1:7 fails, far takes over: its process has ended");
+    assert_string_equal(said.line, "near to 10.0.0.1:7 fails, far is tried: its process has ended");
 }
 
 int main(void) {
