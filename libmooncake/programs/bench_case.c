@@ -29,6 +29,7 @@
 /* What the workers and the main thread share. */
 struct crowd {
     atomic_bool stop;
+    atomic_bool cancelled; /* what fails now has been cancelled */
     atomic_uint begun;
     atomic_uint ended;
 };
@@ -82,6 +83,8 @@ static void choose_slots(struct worker *worker, bool write) {
 }
 
 static void failed(struct worker *worker, const struct mc_error *error) {
+    if (atomic_load(&worker->crowd->cancelled))
+        return;
     if (worker->result.failures++ == 0)
         worker->error = *error;
 }
@@ -295,6 +298,23 @@ static bool wait_for(uint64_t duration, const struct crowd *crowd, unsigned coun
     return ended;
 }
 
+/* Until no worker is left. A second after a signal, or with a second one, what the workers still wait for is cancelled
+ * with the engine: their target doesn't answer. */
+static void wait_for_last(const struct bench_place *place, struct crowd *crowd, unsigned count, bool *ret_ended) {
+    uint64_t latest = *ret_ended ? clock_after(clock_now(), CLOCK_SECOND) : CLOCK_NEVER;
+
+    while (atomic_load(&crowd->ended) < count && clock_now() < latest) {
+        if (!signals_wait(CLOCK_MILLISECOND))
+            continue;
+        latest = *ret_ended ? 0 : clock_after(clock_now(), CLOCK_SECOND);
+        *ret_ended = true;
+    }
+    if (atomic_load(&crowd->ended) < count) {
+        atomic_store(&crowd->cancelled, true);
+        (void)mc_engine_close(place->end->engine);
+    }
+}
+
 static int32_t run_workers(struct worker *workers, uint64_t count, uint64_t duration, bool *ret_ended,
                            struct mc_error *error) {
     struct crowd crowd = {.stop = false};
@@ -312,6 +332,8 @@ static int32_t run_workers(struct worker *workers, uint64_t count, uint64_t dura
     if (status == MC_OK)
         *ret_ended = wait_for(duration, &crowd, (unsigned)count);
     atomic_store(&crowd.stop, true);
+    if (status == MC_OK)
+        wait_for_last(workers[0].place, &crowd, (unsigned)count, ret_ended);
     for (uint64_t i = 0; i < count; i++)
         if (workers[i].started)
             pthread_join(workers[i].thread, NULL);

@@ -393,6 +393,23 @@ def test_a_signal_ends_it_with_the_report_so_far(begin: Callable[..., Program], 
         assert "mooncake_bench" not in Path(f"/proc/{children[0]}/cmdline").read_text()
 
 
+def test_a_signal_ends_it_also_when_the_target_does_not_answer(begin: Callable[..., Program]) -> None:
+    """A request would wait for half a minute, and each that verifies it for another one."""
+    target = begin("--mode=target", "--buffer_size=1MB")
+    where, _, _ = target_of(target)
+    program = begin(
+        "--buffer_size=1MB", "--block_size=4K", "--batch_size=8", "--operation=write", "--duration=60", "--verify",
+        f"--segment_id={where}", "--protocol=tcp",
+    )  # fmt: skip
+    wait_until_busy(program)
+    target.process.send_signal(signal.SIGSTOP)
+    select.select([], [], [], 0.3)
+    begun = time.monotonic()
+    assert program.end(signal.SIGINT) == 0
+    assert time.monotonic() - begun < 10
+    assert program.errors() == ""
+
+
 def test_a_child_ends_with_its_killed_parent(begin: Callable[..., Program]) -> None:
     program = begin("--json", "--buffer_size=4MB", "--block_size=4K", "--duration=60")
     wait_until_busy(program)
