@@ -80,10 +80,10 @@ struct ring *ring_on(void *memory, enum ring_side side, int bell_fd) {
 
 struct ring *ring_make(int *ret_memory_fd, int *ret_bell_fd) {
     struct ring *ring = NULL;
-    int bells[2];
+    int memory_fd, bells[2];
     void *memory;
 
-    if (memfd_make("mooncake-ring", ring_memory_size(), ret_memory_fd, &memory) != 0)
+    if (memfd_make("mooncake-ring", ring_memory_size(), &memory_fd, &memory) != 0)
         return NULL;
     if (socket_unix_pair(bells) == 0) {
         ring = ring_on(memory, RING_HOST, bells[0]);
@@ -92,11 +92,12 @@ struct ring *ring_make(int *ret_memory_fd, int *ret_bell_fd) {
     }
     if (ring == NULL) {
         memfd_unmap(memory, ring_memory_size());
-        fork_close(*ret_memory_fd);
+        fork_close(memory_fd);
         return NULL;
     }
     ring->mapping = memory;
     atomic_store(&ring->out->reader_sleeps, 1); /* until the guest is there */
+    *ret_memory_fd = memory_fd;
     *ret_bell_fd = bells[1];
     return ring;
 }

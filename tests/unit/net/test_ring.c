@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -216,6 +217,25 @@ static void what_was_sent_before_the_end_is_received(void **state) {
     assert_false(ring_sleep(pair->host, true, false));
 }
 
+/* Who gets a number would close it, and by then it may be another's. */
+static void where_descriptors_are_short_there_is_no_ring_and_no_number(void **state) {
+    int memory_fd = -1, bell_fd = -1, lowest = dup(0);
+    struct rlimit before, few;
+
+    (void)state;
+    assert_true(lowest >= 0);
+    close(lowest);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int more = 0; more < 3; more++) { /* the memory and both ends of the bell need three */
+        few = (struct rlimit){(rlim_t)(lowest + more), before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        assert_null(ring_make(&memory_fd, &bell_fd));
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        assert_int_equal(memory_fd, -1);
+        assert_int_equal(bell_fd, -1);
+    }
+}
+
 static void memory_that_is_not_a_ring_is_not_mapped(void **state) {
     int bells[2], fd;
     void *address;
@@ -367,6 +387,7 @@ int main(void) {
         test_of(one_sleep_is_rung_for_once),
         test_of(who_rings_on_and_on_keeps_nobody),
         test_of(what_was_sent_before_the_end_is_received),
+        cmocka_unit_test(where_descriptors_are_short_there_is_no_ring_and_no_number),
         cmocka_unit_test(memory_that_is_not_a_ring_is_not_mapped),
         cmocka_unit_test(positions_that_make_no_sense_end_the_stream_and_touch_nothing),
         cmocka_unit_test(any_position_within_reach_gives_bytes_of_the_ring_only),
