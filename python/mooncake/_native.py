@@ -6,7 +6,7 @@ ffi and lib are cffi's; each call through lib releases the GIL. Times in Python 
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NoReturn, Optional
 
 from . import _abi  # pyright: ignore[reportMissingTypeStubs]
 from ._errors import error_for
@@ -15,6 +15,7 @@ from ._loader import load
 __all__ = [
     "PENDING",
     "SLICE_NS",
+    "Unique",
     "c_string",
     "check",
     "deadline",
@@ -36,6 +37,15 @@ SLICE_NS = 50_000_000
 
 _FOREVER: int = lib.MC_FOREVER
 _ERROR_HEAD = (ffi.sizeof("struct mc_error"),)
+
+
+class Unique:
+    """Neither copied nor pickled: what a copy stands for would end with it, and with it that of the original."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled")
 
 
 def new_error() -> Any:

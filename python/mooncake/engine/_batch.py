@@ -7,7 +7,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from .._errors import MooncakeError, error_for
-from .._native import PENDING, check, deadline, ffi, lib, new_error, wait_in_slices
+from .._native import PENDING, Unique, check, deadline, ffi, lib, new_error, wait_in_slices
 from ._requests import as_bytes
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Statuses(NamedTuple):
         return not any(self.codes)
 
 
-class Batch:
+class Batch(Unique):
     """Requests in flight, made by Engine.submit or Peer.submit. The buffers belong to the engine until it is done.
 
     As a context manager, and when it is forgotten, it cancels what isn't done and waits until the buffers are quiet.
@@ -210,7 +210,7 @@ class Completion(NamedTuple):
     failed: int
 
 
-class Queue:
+class Queue(Unique):
     """Collects finished batches. Its fileno() is readable while one waits, for select or an asyncio reader."""
 
     def __init__(self) -> None:

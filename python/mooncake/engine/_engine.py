@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import IntFlag
 from typing import Any, NamedTuple, Optional
 
-from .._native import PENDING, c_string, check, ffi, lib, new_error, read_text, wait_in_slices
+from .._native import PENDING, Unique, c_string, check, ffi, lib, new_error, read_text, wait_in_slices
 from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
 from ._options import engine_options
@@ -46,7 +46,7 @@ class Notification(NamedTuple):
     message: bytes
 
 
-class Region:
+class Region(Unique):
     """Registered memory of an engine. As a context manager it unregisters at the end.
 
     address, length: of the range, in bytes; access: what peers may do.
@@ -77,7 +77,7 @@ class Region:
         self.unregister()
 
 
-class Engine:
+class Engine(Unique):
     """A transfer engine: listens at one address, lends registered memory to peers, and moves bytes to and from theirs.
 
     listen: "host:port" or a host; port 0 or none is any free one; default 127.0.0.1. advertise: the host that peers

@@ -9,7 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from .._errors import MooncakeError
-from .._native import PENDING, SLICE_NS, c_string, check, deadline, ffi, lib, new_error, read_text, wait_in_slices
+from .._native import (
+    PENDING,
+    SLICE_NS,
+    Unique,
+    c_string,
+    check,
+    deadline,
+    ffi,
+    lib,
+    new_error,
+    read_text,
+    wait_in_slices,
+)
 from ._batch import Batch, Notify, Queue, Statuses
 from ._memory import Span, span_of
 from ._requests import OUT_OF_RANGE, READ, WRITE, Column, as_bytes, pack_columns, words
@@ -140,7 +152,7 @@ def run(
     _spare_ones.append(one)
 
 
-class Peer:
+class Peer(Unique):
     """The engine at another address, as it was when this one connected: a restarted one answers errors.StalePeer."""
 
     __slots__ = ("__weakref__", "_engine", "_misses", "address", "id", "mapped_from", "mapped_to")

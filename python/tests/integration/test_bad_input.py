@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import socket
 import time
 from typing import Any
@@ -329,3 +331,15 @@ def test_an_engine_that_somebody_else_closed_has_no_port() -> None:
         assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "", "") == 0
         engine.get_engine().close()
         assert engine.get_rpc_port() == -1
+
+
+def test_what_stands_for_something_is_not_copied(old: TransferEngine) -> None:
+    """The end of a copy would close the engine of the original."""
+    engine = old.get_engine()
+    with alloc(4096) as memory, engine.register(memory) as region, engine.connect(engine.address) as peer:
+        with Queue() as queue, peer.submit(WRITE, [memory.address], [memory.address + 8], [8]) as batch:
+            for thing in (engine, region, peer, queue, batch):
+                for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                    with pytest.raises(TypeError, match=f"a {type(thing).__name__} can be neither"):
+                        copied(thing)
+        peer.write(memory, memory.address, 8)
