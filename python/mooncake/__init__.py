@@ -28,3 +28,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'mooncake' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

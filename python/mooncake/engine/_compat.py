@@ -23,6 +23,7 @@ from ._compat_values import (
     directory_of,
     listen_address,
     log,
+    log_trouble,
     protocol_of,
     text_of,
 )
@@ -266,7 +267,7 @@ class TransferEngine(EngineMemory):
         """Whether _transfer() shall try again; if not, a line in the log."""
         if self._flights is not None and self._flights.may_repeat(error, target, peer):
             return True
-        log("warning", "transfer with %s: %s", target, error)
+        log_trouble("transfer", target, error)
         return False
 
     def _transfer(
@@ -292,7 +293,7 @@ class TransferEngine(EngineMemory):
             elif message is not None:
                 flights.peer(target).notify(*message)
         except MooncakeError as error:
-            log("warning", "transfer with %s: %s", target, error)
+            log_trouble("transfer", target, error)
             return -1
         return 0
 
@@ -307,7 +308,7 @@ class TransferEngine(EngineMemory):
         try:
             return flights.begin(target, opcode, *columns)
         except MooncakeError as error:
-            log("warning", "transfer with %s: %s", target, error)
+            log_trouble("transfer", target, error)
             return 0
 
     def _columns(
@@ -359,7 +360,7 @@ class TransferEngine(EngineMemory):
         try:
             self._flights.probe(peer_server_name, _PROBE_SECONDS)
         except MooncakeError as error:
-            log("warning", "send_probe: %s: %s", peer_server_name, error)
+            log_trouble("send_probe", peer_server_name, error)
             return -1
         return 0
 

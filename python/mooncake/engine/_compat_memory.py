@@ -10,7 +10,7 @@ from typing import Optional, Union
 
 from .. import errors
 from .._errors import MooncakeError
-from ._compat_values import code_of, log, text_of
+from ._compat_values import code_of, log, log_trouble, text_of
 from ._engine import Access, Engine
 from ._memory import Memory, load_bytes, store_bytes
 from ._requests import as_bytes, words
@@ -159,7 +159,7 @@ class EngineMemory:
             with self._engine.connect(segment_name) as peer:
                 regions = peer.explain()["regions"]
         except MooncakeError as error:
-            log("warning", "get_first_buffer_address: %s: %s", segment_name, error)
+            log_trouble("get_first_buffer_address", segment_name, error)
             return 0
         if not regions:
             log("warning", "get_first_buffer_address: no memory of %s is known here", segment_name)

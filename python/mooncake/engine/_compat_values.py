@@ -16,6 +16,7 @@ __all__ = [
     "directory_of",
     "listen_address",
     "log",
+    "log_trouble",
     "protocol_of",
     "text_of",
 ]
@@ -49,6 +50,12 @@ def log(level: str, text: str, *values: object) -> None:
     import logging
 
     getattr(logging.getLogger("mooncake.engine"), level)(text, *values)
+
+
+def log_trouble(what: str, target: str, error: object) -> None:
+    """A warning that names the target once: most of the library's words about a peer have its address."""
+    words = str(error)
+    log("warning", "%s: %s", what, words if target in words else f"{target}: {words}")
 
 
 def text_of(value: object, what: str) -> str:

@@ -9,6 +9,7 @@ import os
 import weakref
 from typing import Any, Optional, Union
 
+from .._errors import error_for
 from .._native import check, ffi, lib, new_error
 
 __all__ = ["Buffer", "Memory", "Span", "alloc", "load_bytes", "span_of", "store_bytes"]
@@ -71,7 +72,10 @@ class Memory:
             return
         if self._view is not None and self._view() is not None:
             raise BufferError("views of the memory exist")
-        check(lib.mc_memory_free(self._id))
+        status = lib.mc_memory_free(self._id)
+        if status == lib.MC_ERR_BUSY:
+            raise error_for(status, "an engine has part of the memory registered: unregister it first")
+        check(status)
         ffi.gc(self._pointer, None)
         self._pointer = None
 

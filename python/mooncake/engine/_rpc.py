@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 from .._errors import MooncakeError, error_for
 from .._native import ffi, lib
 from . import _rpc_wire as wire
-from ._compat_values import log, text_of
+from ._compat_values import log, log_trouble, text_of
 from ._engine import Engine
 from ._rpc_endpoint import Endpoint, Workers
 
@@ -218,7 +218,7 @@ class RpcInterface:
             wire.pack(message._replace(id=bytes(16)))
             endpoint = self._client_for(target)
         except (MooncakeError, OSError, ValueError) as error:
-            log("warning", "rpc: %s: %s", target, error)
+            log_trouble("rpc", target, error)
             return error.code if isinstance(error, MooncakeError) else int(lib.MC_ERR_INTERNAL)
         return endpoint.send(target, message, data, self._timeout)
 
@@ -283,7 +283,7 @@ class RpcInterface:
             else:
                 self._deliver(sender, message, endpoint.fetch(sender, message) if message.address else message.data)
         except MooncakeError as error:
-            log("warning", "rpc: %s: %s", sender, error)
+            log_trouble("rpc", sender, error)
             status = error.code
         except BaseException as error:  # also sys.exit(): whoever waits for the answer gets one, and the worker goes on
             log("error", "rpc: the callback for a message of %s failed: %r", sender, error)
@@ -291,7 +291,7 @@ class RpcInterface:
         try:
             endpoint.tell(sender, wire.pack(wire.Message(wire.ANSWER, message.id, status)), monotonic() + self._timeout)
         except MooncakeError as error:
-            log("warning", "rpc: %s gets no answer: %s", sender, error)
+            log_trouble("rpc: no answer goes out", sender, error)
 
     def _deliver(self, sender: str, message: wire.Message, data: bytes | bytearray) -> None:
         if message.kind == wire.DATA and self._on_data is not None:

@@ -16,7 +16,7 @@ from .. import errors
 from .._errors import MooncakeError
 from .._native import lib
 from . import _rpc_wire as wire
-from ._compat_values import log
+from ._compat_values import log, log_trouble
 from ._engine import Access, Engine, Region
 from ._memory import alloc
 from ._peer import Peer
@@ -142,7 +142,7 @@ class Endpoint:
                 return int(lib.MC_ERR_TIMEOUT)
             return call.status
         except MooncakeError as error:
-            log("warning", "rpc: %s: %s", target, error)
+            log_trouble("rpc", target, error)
             return error.code
         finally:
             with self._lock:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections.abc import Sequence
 from errno import ENOSPC
 from operator import index
 from typing import Any, NamedTuple, Optional, Union
@@ -111,8 +112,8 @@ class SharedSegment:
             segment._make()
         return segment, _pack(segment._blob)
 
-    def complete(self, blobs: list[str]) -> None:
-        """Maps the segment. blobs: those of all ranks, in any order; this rank's too."""
+    def complete(self, blobs: Sequence[Union[bytes, str]]) -> None:
+        """Maps the segment. blobs: those of all ranks, in any order; this rank's too. A str is the bytes as latin-1."""
         mine = self._blob
         if mine is None or self._map is not None:
             raise ValueError("a segment is completed once, after create()")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import select
+import subprocess
+import sys
 import threading
 import time
 from array import array
@@ -332,7 +334,7 @@ def test_memory_is_zeroed_and_refuses_to_go_while_it_is_in_use(engine: Engine) -
     view.release()
     del view
     with engine.register(memory):
-        with pytest.raises(errors.Busy):
+        with pytest.raises(errors.Busy, match="unregister it first"):
             memory.free()
         memory.view[0] = 1
     memory.free()
@@ -416,3 +418,8 @@ def test_a_closed_engine_says_so(there: Any, path: str) -> None:
     with pytest.raises(wrong):
         engine.receive()
     memory.free()
+
+
+def test_what_is_imported_when_it_is_asked_for_is_listed_as_well() -> None:
+    code = "import mooncake as m, mooncake.engine as e; assert not {*m.__all__} - {*dir(m)} | {*e.__all__} - {*dir(e)}"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -32,7 +32,7 @@ def ranks(name: str, count: int, owner: int = 0, size: int = SIZE) -> tuple[list
 
 
 def complete(segment: SharedSegment, blobs: list[bytes]) -> None:
-    segment.complete(blobs)  # type: ignore[arg-type]
+    segment.complete(blobs)
 
 
 def test_what_one_rank_writes_all_others_see(name: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mooncake.engine import Engine, TransferEngine, TransferNotify, TransferOpcode
+from mooncake.engine import Engine, RpcInterface, TransferEngine, TransferNotify, TransferOpcode
 
 DATA = random.Random(1).randbytes(100_000)
 SIZE = len(DATA)
@@ -340,3 +340,18 @@ def test_the_engine_beneath_can_be_shared() -> None:
         assert isinstance(engine.get_engine(), Engine)
         assert engine.get_engine_ptr() != 0
         assert engine.get_engine().address == f"127.0.0.1:{engine.get_rpc_port()}"
+
+
+def test_the_log_names_a_peer_that_is_not_there_once(old: TransferEngine, caplog: pytest.LogCaptureFixture) -> None:
+    buffer = old.allocate_managed_buffer(4096)
+    with caplog.at_level(logging.WARNING, "mooncake.engine"):
+        assert old.send_probe("127.0.0.1:1") < 0
+        assert old.transfer_sync_write("127.0.0.1:1", buffer, buffer, 8) < 0
+        assert old.get_first_buffer_address("127.0.0.1:1") == 0
+        with RpcInterface() as client:
+            assert client.initialize_client(1, 5)
+            assert client.send_data("127.0.0.1:1", b"x") < 0
+    words = "127.0.0.1:1: no engine answers at the address (MC_ERR_UNREACHABLE)"
+    assert caplog.messages == [
+        f"{what}: {words}" for what in ("send_probe", "transfer", "get_first_buffer_address", "rpc")
+    ]
