@@ -82,11 +82,11 @@ class Engine(Unique):
 
     listen: "host:port" or a host; port 0 or none is any free one; default 127.0.0.1. advertise: the host that peers
     are told. protocol: "tcp" or "shm" restricts the paths. key_file: the cluster key. connect_timeout: seconds.
-    lanes: TCP connections per peer. notifications: how many received ones are kept. checksum: CRC32C over what crosses
-    a network. directory: where names of engines are kept, "p2p" (nowhere) or "http://host:port/path". name: under which
-    this one is there; default its address. busy_poll: seconds that a thread which has just been busy stays awake for
-    more. What is left out comes from the MC_* environment, else the library's default. regions: those that register()
-    gave and that are registered still.
+    lanes: TCP connections per peer. notifications: how many received ones are kept. checksum: CRC32C over what this
+    engine reads and writes over networks. directory: where names of engines are kept, "p2p" (nowhere) or
+    "http://host:port/path". name: under which this one is there; default its address. busy_poll: seconds that a thread
+    which has just been busy stays awake for more. What is left out comes from the MC_* environment, else the library's
+    default. regions: those that register() gave and that are registered still.
 
     errors.Address, errors.NameNotFound, errors.System (the address can't be bound), errors.NotSupported,
     errors.Unreachable (the directory).
