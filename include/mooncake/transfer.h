@@ -36,7 +36,7 @@ struct mc_engine_options {
     uint32_t reserved;           /* 0 */
 };
 
-#define MC_ENGINE_CHECKSUM 1u /* CRC32C over each payload that crosses a network. MC_CHECKSUM */
+#define MC_ENGINE_CHECKSUM 1u /* CRC32C over each payload of its requests that crosses a network. MC_CHECKSUM */
 
 MC_BEGIN_DECLS
 
@@ -95,8 +95,8 @@ MC_API int32_t mc_memory_free(uint64_t memory);
 #define MC_REMOTE_READ 1u
 #define MC_REMOTE_WRITE 2u
 
-/* Registers [address, address + length) with a location ("*", "cpu:N"; NULL is "*") and access rights (MC_REMOTE_*).
- * Registering the same range again with the same location and rights adds a count; any other overlap is
+/* Registers [address, address + length) with a location ("*", "cpu:N" of any N; NULL is "*") and access rights
+ * (MC_REMOTE_*). Registering the same range again with the same location and rights adds a count; any other overlap is
  * MC_ERR_OVERLAP and changes nothing. MC_ERR_INVALID_ARGUMENT: NULL, length 0, wrap-around, not mapped;
  * MC_ERR_NOT_SUPPORTED: another location. The memory must stay mapped until it is unregistered. */
 MC_API int32_t mc_engine_register(mc_engine *engine, void *address, uint64_t length, const char *location,
@@ -111,8 +111,9 @@ MC_API int32_t mc_engine_unregister(mc_engine *engine, void *address, struct mc_
 
 /* Connects to the engine at `address` ("host:port", or a name in the engine's directory, which is asked first) and stores
  * a peer id, which stands for that incarnation for ever: if the process there is restarted, requests answer
- * MC_ERR_STALE_PEER. Waits for the resolver, at most the engine's connect timeout for the directory and an answer, and at
- * most as long again (2 s at most) for the way into a peer on the same host. MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND,
+ * MC_ERR_STALE_PEER, or MC_ERR_UNREACHABLE where it listens at another port now; opening its name again leads to the new
+ * one. Waits for the resolver, at most the engine's connect timeout for the directory and an answer, and at most as long
+ * again (2 s at most) for the way into a peer on the same host. MC_ERR_ADDRESS, MC_ERR_NAME_NOT_FOUND,
  * MC_ERR_UNREACHABLE, MC_ERR_AUTHENTICATION, MC_ERR_VERSION, MC_ERR_PROTOCOL. */
 MC_API int32_t mc_peer_open(mc_engine *engine, const char *address, uint64_t *ret_peer, struct mc_error *error);
 
@@ -125,10 +126,11 @@ MC_API int32_t mc_peer_probe(uint64_t peer, uint64_t timeout_ns, struct mc_error
 
 /* Which path each transfer takes and why not a better one, as JSON: {"peer":"host:port","transports":[{"transport":
  * "self","cost":0,"usable":false,"reason":"…"},…],"regions":[{"base":…,"length":…,"access":"rw","path":"shm",
- * "how":"mapped","reason":"…"},…]}. Transports are cheapest first. Regions are those of the peer that this process
- * knows of (of a peer on the same host all); which local memory takes part makes no difference. "how" is "mapped", or
- * "process_vm" with the reason why not mapped. Both "path" and "how" are null where shared memory doesn't reach the
- * region, with the reason: it goes by the next transport that is usable. Written and returned as by mc_capabilities. */
+ * "how":"mapped","reason":"…"},…]}. Transports are cheapest first. One that has stopped working isn't usable any more;
+ * tcp is again as soon as a request has connected. Regions are those of the peer that this process knows of (of a peer
+ * on the same host all); which local memory takes part makes no difference. "how" is "mapped", or "process_vm" with the
+ * reason why not mapped. Both "path" and "how" are null where shared memory doesn't reach the region, with the reason:
+ * it goes by the next transport that is usable. Written and returned as by mc_capabilities. */
 MC_API int64_t mc_peer_explain(uint64_t peer, char *text, size_t size);
 
 /* ---- Batches ---------------------------------------------------------------------------------------------------- */
@@ -137,7 +139,7 @@ MC_API int64_t mc_peer_explain(uint64_t peer, char *text, size_t size);
 #define MC_WRITE 1u /* local to peer */
 
 #define MC_REQUEST_GUARD 1u    /* guard_address and guard_value count */
-#define MC_REQUEST_CHECKSUM 2u /* the status is to have the CRC32C of the bytes, taken while they are copied */
+#define MC_REQUEST_CHECKSUM 2u /* the status is to have the CRC32C of the bytes here, taken while they are copied */
 
 /* One transfer. Set what you don't use to zero. */
 struct mc_request {
@@ -203,8 +205,8 @@ MC_API int32_t mc_batch_wait(uint64_t batch, uint64_t timeout_ns);
 MC_API int32_t mc_batch_status(uint64_t batch, size_t first, struct mc_request_status *statuses, size_t count,
                                size_t stride);
 
-/* Says in *error which request did not complete, on which path, and why. Returns what mc_batch_wait would without
- * waiting. */
+/* Says in *error which request did not complete, on which path, and why; it is untouched where all did. Returns what
+ * mc_batch_wait would without waiting. */
 MC_API int32_t mc_batch_explain(uint64_t batch, struct mc_error *error);
 
 /* Ends all requests that aren't terminal as CANCELLED. On return the whole batch is terminal and its buffers are quiet.

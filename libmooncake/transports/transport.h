@@ -111,7 +111,8 @@ struct transport_ops {
     /* Has the channel's calls take a better way than its lanes, if the transport has one to that peer; waits for the peer
      * a moment. `connect` does it, too: this is for channels without links. NULL: there is none. */
     void (*speed_up)(struct transport *transport, struct channel *channel);
-    /* Why the link has stopped working since; NULL while it works. The function may be NULL: never by itself. */
+    /* Why the link has stopped working since; NULL while it works, as far as is known. It may still be tried, where no
+     * other is left. The function may be NULL: never by itself. */
     const char *(*trouble)(struct transport_link *link);
 
     /* Writes what the link knows of the peer's regions, as elements of the JSON array "regions" of mc_peer_explain, with
