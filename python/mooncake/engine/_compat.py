@@ -72,17 +72,18 @@ class TransferEngine(EngineMemory):
         text_of(protocol, "protocol")
         text_of(device_name, "device_name")
         text_of(metadata_type, "metadata_type")
-        if self._engine is not None:
-            log("warning", "initialize: the engine is already initialised")
-            return -1
-        try:
-            directory = directory_of(metadata_server, metadata_type)
-            engine = _open(local_hostname, directory, protocol_of(protocol))
-        except (MooncakeError, ValueError) as error:
-            log("warning", "initialize: %s", error)
-            return -1
-        self._name = local_hostname
-        self._engine, self._flights = engine, Flights(engine, self._peers)
+        with self._opening:
+            if self._engine is not None:
+                log("warning", "initialize: the engine is already initialised")
+                return -1
+            try:
+                directory = directory_of(metadata_server, metadata_type)
+                engine = _open(local_hostname, directory, protocol_of(protocol))
+            except (MooncakeError, ValueError) as error:
+                log("warning", "initialize: %s", error)
+                return -1
+            self._name = local_hostname
+            self._engine, self._flights = engine, Flights(engine, self._peers)
         return 0
 
     def get_rpc_port(self) -> int:

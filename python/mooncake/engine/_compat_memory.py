@@ -6,10 +6,12 @@ As in the rest of the compatible interface a failure is a negative number and a 
 from __future__ import annotations
 
 from bisect import bisect_right
+from threading import Lock
 from typing import Optional, Union
 
 from .. import errors
 from .._errors import MooncakeError
+from .._native import Unique
 from ._compat_values import code_of, log, log_trouble, text_of
 from ._engine import Access, Engine
 from ._memory import Memory, load_bytes, store_bytes
@@ -18,11 +20,12 @@ from ._requests import as_bytes, words
 __all__ = ["EngineMemory"]
 
 
-class EngineMemory:
+class EngineMemory(Unique):
     """What TransferEngine is built on: an engine that is there or not, and the memory that was registered with it."""
 
     def __init__(self) -> None:
         self._engine: Optional[Engine] = None
+        self._opening = Lock()
         self._name = ""  # under which it is in the directory
         self._managed: dict[int, Memory] = {}
         self._ranges: dict[int, tuple[int, int]] = {}  # by address: length, and how often it is registered
@@ -153,9 +156,9 @@ class EngineMemory:
         text_of(segment_name, "segment_name")
         if self._engine is None:
             return 0
-        if segment_name in (self._engine.address, self._name):
-            return next(iter(self._ranges), 0)
         try:
+            if segment_name in (self._engine.address, self._name):
+                return next(iter(self._ranges), 0)
             with self._engine.connect(segment_name) as peer:
                 regions = peer.explain()["regions"]
         except MooncakeError as error:

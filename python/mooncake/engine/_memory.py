@@ -10,7 +10,7 @@ import weakref
 from typing import Any, Optional, Union
 
 from .._errors import error_for
-from .._native import check, ffi, lib, new_error
+from .._native import Unique, check, ffi, lib, new_error
 
 __all__ = ["Buffer", "Memory", "Span", "alloc", "load_bytes", "span_of", "store_bytes"]
 
@@ -18,7 +18,7 @@ Buffer = Any
 """Any object with a contiguous buffer: bytearray, memoryview, array, mmap, numpy array …"""
 
 
-class Memory:
+class Memory(Unique):
     """`size` bytes of zeroed, page-aligned host memory that other processes of this host can map.
 
     address: where it begins; size: in bytes; view: a writable memoryview of all of it.

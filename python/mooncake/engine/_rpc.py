@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Callable, Optional
 
 from .._errors import MooncakeError, error_for
-from .._native import ffi, lib
+from .._native import Unique, ffi, lib
 from . import _rpc_wire as wire
 from ._compat_values import log, log_trouble, text_of
 from ._engine import Engine
@@ -80,7 +80,7 @@ class ReceivedTensor:
         return memoryview(self._data).toreadonly()
 
 
-class RpcInterface:
+class RpcInterface(Unique):
     """Sends bytes and tensors to the RpcInterface that listens at an address, and receives them by callbacks.
 
     Callbacks run in threads of the interface, several at once. Also a context manager; close() ends it.

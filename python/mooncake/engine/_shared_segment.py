@@ -15,7 +15,7 @@ from errno import ENOSPC
 from operator import index
 from typing import Any, NamedTuple, Optional, Union
 
-from .._native import ffi
+from .._native import Unique, ffi
 from ._compat_values import log, text_of
 
 __all__ = ["SharedSegment"]
@@ -63,7 +63,7 @@ def _parse(data: Union[bytes, str]) -> _Blob:
     return blob
 
 
-class SharedSegment:
+class SharedSegment(Unique):
     """`size` bytes of zeroed memory of one owner that all ranks map. Every rank calls create(), the ranks exchange the
     blobs that it gives, and every rank calls complete() with all of them. ValueError for what doesn't fit."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional, TypeVar, Union, cast, overload
 
 from .._errors import MooncakeError, error_for
-from .._native import check, deadline, ffi, lib, new_error, read_text
+from .._native import Unique, check, deadline, ffi, lib, new_error, read_text
 from ..engine import Engine
 from ..engine._memory import Buffer, Memory, Span, span_of
 from ..engine._options import engine_options
@@ -101,7 +101,7 @@ class Registration:
         self.unregister()
 
 
-class Store:
+class Store(Unique):
     """A client of the pool, made by connect(); safe to use from many threads.
 
     Keys are str (their UTF-8) or bytes, 1 to 4096 bytes of any value; iteration yields bytes. Values are anything with

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import socket
+import threading
 import time
 from typing import Any
 
@@ -17,6 +18,8 @@ from mooncake.engine import (
     Engine,
     Queue,
     Request,
+    RpcInterface,
+    SharedSegment,
     TransferEngine,
     TransferNotify,
     TransferOpcode,
@@ -329,8 +332,10 @@ def test_an_opcode_is_no_flags(old: TransferEngine) -> None:
 def test_an_engine_that_somebody_else_closed_has_no_port() -> None:
     with TransferEngine() as engine:
         assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "", "") == 0
+        address = engine.get_engine().address
         engine.get_engine().close()
         assert engine.get_rpc_port() == -1
+        assert engine.get_first_buffer_address(address) == 0
 
 
 def test_what_stands_for_something_is_not_copied(old: TransferEngine) -> None:
@@ -338,8 +343,25 @@ def test_what_stands_for_something_is_not_copied(old: TransferEngine) -> None:
     engine = old.get_engine()
     with alloc(4096) as memory, engine.register(memory) as region, engine.connect(engine.address) as peer:
         with Queue() as queue, peer.submit(WRITE, [memory.address], [memory.address + 8], [8]) as batch:
-            for thing in (engine, region, peer, queue, batch):
+            for thing in (engine, region, peer, queue, batch, memory, old, RpcInterface(), SharedSegment()):
                 for copied in (copy.copy, copy.deepcopy, pickle.dumps):
                     with pytest.raises(TypeError, match=f"a {type(thing).__name__} can be neither"):
                         copied(thing)
         peer.write(memory, memory.address, 8)
+
+
+def test_of_threads_that_initialize_one_engine_one_succeeds() -> None:
+    with TransferEngine() as engine:
+        results: list[int] = []
+        barrier = threading.Barrier(8)
+
+        def initialize() -> None:
+            barrier.wait()
+            results.append(engine.initialize("127.0.0.1", "P2PHANDSHAKE", "", ""))
+
+        threads = [threading.Thread(target=initialize) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(results) == [-1] * 7 + [0]
