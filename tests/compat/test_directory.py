@@ -97,6 +97,13 @@ def test_engines_are_opened_by_their_names_in_a_directory(calls: ctypes.CDLL, se
     there.close()
 
 
+def test_a_name_that_is_no_address_says_nothing_of_the_port(calls: ctypes.CDLL, server: bytes):
+    for name in (b"rank:1234567", b"rank:99999999999999999999", b"rank:8000/0"):
+        here = Engine(calls, server, name)
+        assert here.open(name) >= 1
+        here.close()
+
+
 def test_a_name_may_be_an_address_and_then_says_where_to_listen(calls: ctypes.CDLL, server: bytes):
     here, there = Engine(calls, server, b"127.0.0.1", b""), Engine(calls, server, b"127.0.0.2:0", b"")
     text = ctypes.create_string_buffer(64)

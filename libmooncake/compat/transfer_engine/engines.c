@@ -105,8 +105,12 @@ static int32_t find_place(const char *metadata, const char *name, const char *ip
 
     *place = (struct place){.options = {.struct_size = sizeof(place->options)}};
     /* In a directory the name may be any, if `ip` says where the engine is. */
-    if (name != NULL && !take_apart(name, place->name_host, &name_port) && !(is_directory && has_ip))
-        return MC_ERR_ADDRESS;
+    if (name != NULL && !take_apart(name, place->name_host, &name_port)) {
+        if (!is_directory || !has_ip)
+            return MC_ERR_ADDRESS;
+        place->name_host[0] = '\0';
+        name_port = 0;
+    }
     if (has_ip && !take_apart(ip, place->host, &ip_port))
         return MC_ERR_ADDRESS;
     if (port > PORT_MAX)
