@@ -324,6 +324,8 @@ def _tensor_of(tensor: Any) -> tuple[memoryview, str, tuple[int, ...], int]:
         data = _flat(flat.reshape(-1).view(torch.uint8).numpy())
         return data, str(tensor.dtype), tuple(tensor.shape), tensor.element_size()
     view = memoryview(tensor)
+    if "O" in view.format or "P" in view.format:
+        raise TypeError("a tensor of Python objects or pointers means nothing to another process")
     if not view.c_contiguous and hasattr(tensor, "copy"):
         tensor = tensor.copy(order="C")
     dtype = getattr(tensor, "dtype", None)

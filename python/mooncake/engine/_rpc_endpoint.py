@@ -203,8 +203,11 @@ class Endpoint:
 
     def _lend(self, data: Any) -> tuple[Region, Any]:
         """Registers the bytes for reading, or a copy of them if part of them is registered in another way."""
-        while self._lent:
-            region, keep = self._lent.pop()
+        while True:
+            try:
+                region, keep = self._lent.pop()
+            except IndexError:
+                break
             if not self._take_back(region, keep):
                 break
         try:

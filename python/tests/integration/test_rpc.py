@@ -94,6 +94,14 @@ def test_tensors_have_shape_and_dtype(server: RpcInterface, client: RpcInterface
     assert client.send_tensor(server.address, Tensor(b"x")) < 0
 
 
+def test_objects_and_pointers_are_no_tensors(server: RpcInterface, client: RpcInterface) -> None:
+    import ctypes
+
+    for kind in (ctypes.py_object * 2, ctypes.c_void_p * 2):
+        with pytest.raises(TypeError):
+            client.send_tensor(server.address, kind())
+
+
 def test_numpy_arrays_are_tensors(server: RpcInterface, client: RpcInterface) -> None:
     numpy = pytest.importorskip("numpy")
     got: list[ReceivedTensor] = []
