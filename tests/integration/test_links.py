@@ -34,9 +34,9 @@ class Ends:
         self.target = start(inside=within(self.far), listen="10.77.0.2:0")
         self.connect()
 
-    def connect(self) -> None:
+    def connect(self, connect_ms: int = 1000) -> None:
         """From now on by a new client, with connections of its own."""
-        self.client = self.start(inside=within(self.near), listen="10.77.0.1:0", connect_ms=1000)
+        self.client = self.start(inside=within(self.near), listen="10.77.0.1:0", connect_ms=connect_ms)
         self.local, self.remote = self.client.alloc(SIZE), self.target.alloc(SIZE)
         self.peer = self.client.peer(self.target.address)
         assert self.client.path(self.peer) == "tcp"
@@ -152,6 +152,7 @@ def test_packets_that_get_lost_cost_time_and_nothing_else(ends: Ends, probabilit
             name, "-A", "INPUT", "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability", probability,
             "-j", "DROP",
         )  # fmt: skip
+    ends.connect(20_000)  # a connection may take some tries
     resent = counter(ends.near, "Tcp", "RetransSegs")
     for seed in range(5):
         ends.check(seed)
