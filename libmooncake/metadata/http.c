@@ -170,7 +170,7 @@ static const char *parse_value(const struct http_answer *answer, char ret_addres
     else if (length > HOST_MAX || strlen(host) != length || address_parse(host, &parts, NULL) != MC_OK ||
              parts.port >= 0)
         wrong = "has a malformed host";
-    else if (strcmp(parts.host, "0.0.0.0") == 0 || strcmp(parts.host, "::") == 0)
+    else if (address_text_is_any(parts.host))
         wrong = "has a host at which nobody can be reached";
     else
         address_join(parts.host, (uint16_t)port, ret_address);

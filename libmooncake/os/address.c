@@ -277,6 +277,15 @@ bool address_is_any(const struct address *address) {
     return address->storage.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr);
 }
 
+bool address_text_is_any(const char *host) {
+    struct in6_addr six;
+    struct in_addr four;
+
+    if (inet_pton(AF_INET, host, &four) == 1)
+        return four.s_addr == htonl(INADDR_ANY);
+    return inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_UNSPECIFIED(&six);
+}
+
 uint16_t address_port(const struct address *address) {
     switch (address->storage.ss_family) {
     case AF_INET:

@@ -42,6 +42,9 @@ void address_join(const char *host, uint16_t port, char text[ADDRESS_TEXT_MAX]);
 /* Is it "0.0.0.0" or "::", by which a listener means all of the host's addresses? */
 bool address_is_any(const struct address *address);
 
+/* The same of a host as text, however it is written ("0.0.0.0", "::", "::0", …): no peer can be reached there. */
+bool address_text_is_any(const char *host);
+
 uint16_t address_port(const struct address *address);
 
 #endif

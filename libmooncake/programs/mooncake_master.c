@@ -63,7 +63,7 @@ static int plan_address(const struct flags *flags, struct plan *plan) {
     plan->engine.listen = plan->listen;
     plan->engine.advertise = flags_text(flags, MASTER_advertise);
     /* Clients name the master themselves, so that any name of this host does. */
-    if (plan->engine.advertise == NULL && (strcmp(parts.host, "0.0.0.0") == 0 || strcmp(parts.host, "::") == 0)) {
+    if (plan->engine.advertise == NULL && address_text_is_any(parts.host)) {
         if (gethostname(plan->advertise, sizeof(plan->advertise) - 1) != 0 || plan->advertise[0] == '\0')
             return flags_wrong(PROGRAM, "advertise", "this host has no name: say under which one others find it");
         plan->engine.advertise = plan->advertise;

@@ -230,10 +230,6 @@ static int32_t open_transports(struct engine *engine, struct mc_error *error) {
     return MC_OK;
 }
 
-static bool is_everywhere(const char *host) {
-    return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
-}
-
 /* Listens, and decides how peers name this engine. */
 static int32_t listen_at(struct engine *engine, const struct mc_engine_options *options, struct mc_error *error) {
     const char *where = config_text(SETTING_LISTEN, options->listen);
@@ -248,7 +244,7 @@ static int32_t listen_at(struct engine *engine, const struct mc_engine_options *
     if (status == MC_OK && advertise != NULL && advertised.port >= 0)
         status = status_set(error, MC_ERR_ADDRESS, 0, "\"%s\": only the host is advertised, the port is the listener's",
                             advertise);
-    if (status == MC_OK && advertise != NULL && is_everywhere(advertised.host))
+    if (status == MC_OK && advertise != NULL && address_text_is_any(advertised.host))
         status =
             status_set(error, MC_ERR_ADDRESS, 0, "\"%s\" can't be advertised: peers reach nobody there", advertise);
     if (status == MC_OK)

@@ -170,6 +170,7 @@ static void what_has_not_the_right_form_is_not_believed(void **state) {
         "{\"ip_or_host_name\":\"h\",\"rpc_port\":7,\"rpc_port\":8}",
         "{\"ip_or_host_name\":\"0.0.0.0\",\"rpc_port\":7}",
         "{\"ip_or_host_name\":\"::\",\"rpc_port\":7}",
+        "{\"ip_or_host_name\":\"::0\",\"rpc_port\":7}",
         "{\"ip_or_host_name\":\"http://h\",\"rpc_port\":7}",
         "{\"ip_or_host_name\":\"\xff\xfe\",\"rpc_port\":7}",
     };
