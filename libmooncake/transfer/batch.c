@@ -167,10 +167,13 @@ static const struct mc_request *request_at(const struct mc_request *requests, si
 }
 
 static bool make_notices(struct batch *batch, const struct notice *notice) {
-    batch->notices = notices_new(batch->engine, batch->count, notice, notices_ended, batch);
-    for (uint32_t i = 0; i < batch->count && batch->notices != NULL; i++)
-        notices_add(batch->notices, batch->requests[i].peer);
-    return batch->notices != NULL;
+    batch->notices = notices_new(batch->engine, notice, notices_ended, batch);
+    if (batch->notices == NULL)
+        return false;
+    for (uint32_t i = 0; i < batch->count; i++)
+        if (!notices_add(batch->notices, batch->requests[i].peer))
+            return false;
+    return true;
 }
 
 /* Makes the slices of all requests, `total` in number. False if memory is short. */

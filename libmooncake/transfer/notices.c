@@ -34,7 +34,7 @@ struct notices {
     atomic_int status; /* of the first that failed */
     size_t count;
     size_t capacity;
-    struct sending sendings[];
+    struct sending *sendings; /* one for each peer; in place once they are sent */
 };
 
 static void one_ended(struct notices *notices, int32_t status) {
@@ -66,9 +66,9 @@ static void send_all(struct loop_task *task) {
     }
 }
 
-struct notices *notices_new(struct engine *engine, size_t peers, const struct notice *notice,
+struct notices *notices_new(struct engine *engine, const struct notice *notice,
                             void (*ended)(void *context, int32_t status), void *context) {
-    struct notices *notices = calloc(1, sizeof(*notices) + peers * sizeof(notices->sendings[0]));
+    struct notices *notices = calloc(1, sizeof(*notices));
 
     if (notices == NULL)
         return NULL;
@@ -83,18 +83,25 @@ struct notices *notices_new(struct engine *engine, size_t peers, const struct no
     list_init(&notices->task.node);
     notices->ended = ended;
     notices->context = context;
-    notices->capacity = peers;
     return notices;
 }
 
-void notices_add(struct notices *notices, struct peer *peer) {
+bool notices_add(struct notices *notices, struct peer *peer) {
     for (size_t i = 0; i < notices->count; i++)
         if (notices->sendings[i].peer == peer)
-            return;
-    if (notices->count == notices->capacity)
-        return;
+            return true;
+    if (notices->count == notices->capacity) {
+        size_t capacity = notices->capacity * 2 + 1;
+        struct sending *sendings = realloc(notices->sendings, capacity * sizeof(*sendings));
+
+        if (sendings == NULL)
+            return false;
+        notices->sendings = sendings;
+        notices->capacity = capacity;
+    }
     notices->sendings[notices->count] = (struct sending){.notices = notices, .peer = peer, .call.done = call_done};
     notices->count++;
+    return true;
 }
 
 void notices_send(struct notices *notices) {
@@ -144,6 +151,7 @@ struct notices *notices_free(struct notices *notices) {
     if (notices == NULL)
         return NULL;
     pthread_mutex_destroy(&notices->lock);
+    free(notices->sendings);
     free(notices->body);
     free(notices);
     return NULL;

@@ -9,19 +9,19 @@
 #ifndef MC_TRANSFER_NOTICES_H
 #define MC_TRANSFER_NOTICES_H
 
-#include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "transfer/peer.h"
 
 struct notices;
 
-/* For at most `peers` peers of the engine, none yet. NULL if memory is short. */
-struct notices *notices_new(struct engine *engine, size_t peers, const struct notice *notice,
+/* For peers of the engine, none yet. NULL if memory is short. */
+struct notices *notices_new(struct engine *engine, const struct notice *notice,
                             void (*ended)(void *context, int32_t status), void *context);
 
-/* Adds a peer, once, which the caller keeps until the notices are freed. */
-void notices_add(struct notices *notices, struct peer *peer);
+/* Adds a peer, once, which the caller keeps until the notices are freed. False if memory is short. */
+bool notices_add(struct notices *notices, struct peer *peer);
 
 void notices_send(struct notices *notices);
 
