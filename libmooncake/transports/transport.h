@@ -20,7 +20,7 @@
 #include "net/server.h"
 
 /* Bytes copied between two looks at cancel and deadline. */
-#define TRANSPORT_PIECE (256u << 10)
+#define TRANSPORT_PIECE (1u << 20)
 
 #define TRANSPORT_CANCEL_MAX 1024u
 #define TRANSPORT_GROUP 128u

@@ -3,10 +3,9 @@
  * Owns a pidfd. Any thread, once it is open.
  *
  * These calls name the other process by its number, which another process may have later; but not soon: the kernel gives
- * numbers in turn, and comes round to the same one only after all others. So the number was the peer's all the while if
- * pidfd and UNIX socket show that the peer is there, at the end of the call or a tenth of a millisecond before at most.
- * That is asked before a write, too, so that no stranger's memory is written. (Asking costs a tenth of what the call for
- * a small copy does, so it isn't done each time.)
+ * numbers in turn, and comes round to the same one only after all others. So the number is the peer's during a call if
+ * pidfd and UNIX socket show that the peer is there at its beginning, or did so a quarter of a millisecond before at
+ * most. (Asking costs half of what the call for a small copy does, so it isn't done each time.)
  */
 #include "transports/shm/direct.h"
 
@@ -23,7 +22,7 @@
 #include "base/text.h"
 #include "os/fork.h"
 
-#define LOOK_LASTS (CLOCK_MILLISECOND / 10)
+#define LOOK_LASTS (CLOCK_MILLISECOND / 4)
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -59,19 +58,19 @@ int32_t shm_direct_move(struct shm_direct *direct, bool write, const struct iove
     ssize_t moved;
     int code;
 
-    if (write && !was_there_just_now(direct) && !is_there(direct))
+    if (!was_there_just_now(direct) && !is_there(direct))
         return MC_ERR_CONNECTION_LOST;
     do
         moved = write ? process_vm_writev(direct->pid, local, local_count, remote, remote_count, 0)
                       : process_vm_readv(direct->pid, local, local_count, remote, remote_count, 0);
     while (moved < 0 && errno == EINTR);
     code = errno;
-    if ((moved <= 0 || !was_there_just_now(direct)) && !is_there(direct))
-        return MC_ERR_CONNECTION_LOST;
     if (moved > 0) {
         *ret_moved = (uint64_t)moved;
         return MC_OK;
     }
+    if (!is_there(direct))
+        return MC_ERR_CONNECTION_LOST;
     if (moved == 0 || code == EFAULT)
         return MC_ERR_NOT_REGISTERED;
     if (code == ESRCH) { /* it has no memory any more, and will have no descriptors in a moment */

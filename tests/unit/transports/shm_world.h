@@ -30,7 +30,7 @@
 #include "wire/message.h"
 
 #define ALL (MC_REMOTE_READ | MC_REMOTE_WRITE)
-#define SIZE (1u << 20)
+#define SIZE (4u << 20)
 #define LENGTH (2 * TRANSPORT_PIECE + 1000) /* so many pieces */
 
 struct world {

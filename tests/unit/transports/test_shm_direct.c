@@ -17,7 +17,7 @@
 #include "transports/shm/direct.h"
 
 #define PAGE 4096u
-#define ORDINARY (4 * 64 * PAGE) /* bytes of the ordinary memory, more than a piece */
+#define ORDINARY (4 * TRANSPORT_PIECE)
 
 struct ordinary {
     struct world *world;

@@ -208,7 +208,7 @@ static void pages_of_slots_are_added_when_needed_and_stay(void **state) {
     struct world world;
     struct message_grant grants[200];
     uint64_t before;
-    uint32_t granted;
+    uint32_t granted = 0;
 
     (void)state;
     world_init(&world);
