@@ -16,6 +16,7 @@
 #include "os/socket.h"
 
 #define RECEIVE_BUDGET (8u << 20)
+#define RECEIVE_PIECE (256u << 10) /* after which it is looked what others have submitted meanwhile */
 #define RETRY_FIRST (10 * CLOCK_MILLISECOND)
 #define RETRY_LAST CLOCK_SECOND
 
@@ -74,13 +75,6 @@ static void unwatch(struct lane *lane) {
     if (lane->watched)
         loop_remove(lane->target->loop, &lane->watch);
     lane->watched = lane->looked_at = false;
-}
-
-/* The driver gives the lock back for a moment only, again and again; `turn` keeps it from overtaking who waits. */
-static void take(struct lane *lane) {
-    pthread_mutex_lock(&lane->turn);
-    pthread_mutex_lock(&lane->lock);
-    pthread_mutex_unlock(&lane->turn);
 }
 
 static void fail_requests(struct lane *lane, int32_t status) {
@@ -191,6 +185,54 @@ static void start(struct lane *lane) {
         go_down(lane, MC_ERR_UNREACHABLE);
 }
 
+/* ---- Requests come in, and the lock ---- */
+
+/* Puts what was submitted behind the requests that wait, in the order of submission, and tells the peer. With the lock
+ * held. False: there was nothing. */
+static bool take_in(struct lane *lane) {
+    struct lane_request *request, *before;
+    struct list *end = lane->waiting.prev;
+
+    if (atomic_load_explicit(&lane->incoming, memory_order_relaxed) == NULL)
+        return false;
+    for (request = atomic_exchange(&lane->incoming, NULL); request != NULL; request = before) {
+        before = request->before;
+        list_insert_before(end->next, &request->node);
+    }
+    if (lane->broken) {
+        lane_end_list(lane, &lane->waiting, lane->last_error);
+    } else if (lane->state == LANE_DOWN) {
+        start(lane);
+    } else if (lane->state == LANE_UP) {
+        lane_tell_waiting(lane);
+        if (connection_send(&lane->connection) != MC_OK)
+            lose(lane, MC_ERR_CONNECTION_LOST);
+    }
+    return true;
+}
+
+/* The driver gives the lock back for a moment only, again and again; `turn` keeps it from overtaking who waits. */
+static void take(struct lane *lane) {
+    pthread_mutex_lock(&lane->turn);
+    pthread_mutex_lock(&lane->lock);
+    pthread_mutex_unlock(&lane->turn);
+    if (take_in(lane))
+        arm(lane);
+}
+
+/* Who submits looks for the lock after having put its requests there, and who gives the lock back looks for requests
+ * afterwards: one of the two sees the other. */
+static void give(struct lane *lane) {
+    do {
+        pthread_mutex_unlock(&lane->lock);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (atomic_load(&lane->incoming) == NULL || pthread_mutex_trylock(&lane->lock) != 0)
+            return;
+        if (take_in(lane))
+            arm(lane);
+    } while (true);
+}
+
 static void go_up(struct lane *lane) {
     struct lane_target *target = lane->target;
 
@@ -238,6 +280,26 @@ static int32_t step_greeting(struct lane *lane) {
     return status;
 }
 
+/* Sends and receives, and lets what others submit meanwhile go out in between. */
+static int32_t step_up(struct lane *lane) {
+    struct connection *connection = &lane->connection;
+    uint64_t limit = connection->received.bytes + RECEIVE_BUDGET, before;
+    int32_t status = connection_send(connection);
+
+    do {
+        before = connection->received.bytes;
+        if (status == MC_OK)
+            status = connection_receive(connection, RECEIVE_PIECE);
+        take_in(lane);
+        if (lane->broken || lane->state != LANE_UP) /* lost when that was sent */
+            return lane->broken ? lane->last_error : MC_OK;
+        if (status == MC_OK)
+            status = connection_send(connection); /* what the replies have made room for, too */
+    } while (status == MC_OK && connection->received.bytes - before >= RECEIVE_PIECE &&
+             connection->received.bytes < limit);
+    return status;
+}
+
 /* Does what can be done without waiting. With the lock held, by the driver or the loop. */
 static void step(struct lane *lane) {
     int32_t status = MC_OK;
@@ -251,11 +313,7 @@ static void step(struct lane *lane) {
     if (status == MC_OK && lane->state == LANE_GREETING)
         status = step_greeting(lane);
     if (status == MC_OK && lane->state == LANE_UP)
-        status = connection_send(&lane->connection);
-    if (status == MC_OK && lane->state == LANE_UP)
-        status = connection_receive(&lane->connection, RECEIVE_BUDGET);
-    if (status == MC_OK && lane->state == LANE_UP)
-        status = connection_send(&lane->connection); /* what the replies have made room for */
+        status = step_up(lane);
     if (status == MC_OK && lane->state != LANE_UP && lane->state != LANE_DOWN && clock_now() >= lane->attempt_deadline)
         status = attempt_failed(lane);
     if (status != MC_OK)
@@ -275,7 +333,7 @@ static void on_ready(struct loop_watch *watch, uint32_t events) {
         step(lane);
         arm(lane);
     }
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 /* Only lanes on rings are looked at. */
@@ -294,7 +352,7 @@ static bool on_look(struct loop_watch *watch, bool last) {
     } else if (last) {
         lane->looked_at = false;
     }
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
     return found;
 }
 
@@ -306,7 +364,7 @@ static void attend(struct loop_task *task) {
         step(lane);
         arm(lane);
     }
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 static void on_timer(struct loop_timer *timer, uint64_t now) {
@@ -318,7 +376,7 @@ static void on_timer(struct loop_timer *timer, uint64_t now) {
         step(lane);
         arm(lane);
     }
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 /* ---- The interface ---- */
@@ -353,7 +411,7 @@ void lane_adopt(struct lane *lane, struct stream stream) {
     connection_init(&lane->connection, &lane_reply_ops, stream);
     arm(lane);
     lane->usable = true;
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 bool lane_usable(struct lane *lane) {
@@ -370,40 +428,41 @@ void lane_finish(struct lane *lane) {
     pthread_mutex_destroy(&lane->turn);
 }
 
+/* Leaves the request for whoever has the lock. */
+static void put(struct lane *lane, struct lane_request *request) {
+    list_init(&request->node);
+    list_init(&request->out.node);
+    request->out.done = NULL;
+    request->reply_length = 0;
+    request->begun = false;
+    request->id = 0;
+    lane->outstanding += lane_weigh(request);
+    request->before = atomic_load(&lane->incoming);
+    while (!atomic_compare_exchange_weak(&lane->incoming, &request->before, request))
+        ;
+}
+
 void lane_submit(struct lane *lane, struct list *requests, bool attended) {
     struct list *node, *after;
 
-    take(lane);
     list_each (node, after, requests) {
-        struct lane_request *request = list_entry(node, struct lane_request, node);
-
         list_remove(node);
-        list_init(&request->out.node);
-        request->out.done = NULL;
-        request->reply_length = 0;
-        request->begun = false;
-        request->id = 0;
-        list_append(&lane->waiting, node);
-        lane->outstanding += lane_weigh(request);
+        put(lane, list_entry(node, struct lane_request, node));
     }
-    if (lane->broken) {
-        lane_end_list(lane, &lane->waiting, lane->last_error);
-    } else if (lane->state == LANE_DOWN && !list_empty(&lane->waiting)) {
-        start(lane);
-    } else if (lane->state == LANE_UP) {
-        lane_tell_waiting(lane);
-        if (connection_send(&lane->connection) != MC_OK)
-            lose(lane, MC_ERR_CONNECTION_LOST);
-    }
-    if (!attended)
+    atomic_thread_fence(memory_order_seq_cst);
+    if (pthread_mutex_trylock(&lane->lock) != 0)
+        return;
+    if (take_in(lane) && !attended)
         arm(lane);
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 void lane_leave(struct lane *lane) {
+    if (lane->driven) /* who drives leaves it so when it ends */
+        return;
     take(lane);
     arm(lane);
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 /* With the lock held. */
@@ -434,26 +493,28 @@ void lane_cancel(struct lane *lane, struct lane_request *const *requests, size_t
     if (lane->state == LANE_UP && !lane->broken)
         lane_tell_waiting(lane);
     arm(lane);
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 void lane_break(struct lane *lane, int32_t status) {
     take(lane);
     if (lane->state != LANE_DOWN)
         lose(lane, status);
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 bool lane_drive_begin(struct lane *lane) {
     bool mine;
 
+    if (lane->driven)
+        return false;
     take(lane);
     mine = !lane->driven;
     if (mine) {
         lane->driven = true;
         arm(lane);
     }
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
     return mine;
 }
 
@@ -463,7 +524,7 @@ void lane_drive_end(struct lane *lane) {
     if (lane->broken)
         go_down(lane, lane->last_error);
     arm(lane);
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }
 
 bool lane_look(struct lane *lane) {
@@ -477,7 +538,7 @@ bool lane_look(struct lane *lane) {
         step(lane);
         moved = lane->state != LANE_UP || connection->received.bytes + connection->sent.bytes != before;
     }
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
     return moved;
 }
 
@@ -487,7 +548,7 @@ int lane_poll_fd(struct lane *lane, short *ret_events) {
     take(lane);
     fd = lane->fd;
     *ret_events = (short)stream_events(&lane->connection.stream, lane->state != LANE_CONNECTING, has_to_send(lane));
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
     return fd;
 }
 
@@ -496,7 +557,7 @@ bool lane_rest(struct lane *lane) {
 
     take(lane);
     rests = lane->state != LANE_UP || may_rest(lane, true);
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
     return rests;
 }
 
@@ -505,5 +566,5 @@ void lane_progress(struct lane *lane, bool ready) {
     if (ready && lane->state == LANE_UP)
         stream_heed(&lane->connection.stream);
     step(lane);
-    pthread_mutex_unlock(&lane->lock);
+    give(lane);
 }

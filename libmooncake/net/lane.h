@@ -8,8 +8,9 @@
  * A lane may also stand on a ring that was made elsewhere: then it is up from the beginning, and down for ever once it
  * is lost.
  *
- * Threads: any; `lock` guards everything. `done` of a request is called once, with the lock held: it must not call into
- * the lane.
+ * Threads: any; `lock` guards everything but `incoming`: who submits while another thread holds the lock leaves its
+ * requests there and goes on, and whoever holds the lock takes them in, at the latest when giving it back. `done` of a
+ * request is called once, with the lock held: it must not call into the lane.
  */
 #ifndef MC_NET_LANE_H
 #define MC_NET_LANE_H
@@ -38,7 +39,8 @@ struct lane_request {
 
     /* The lane's. */
     struct outgoing out;
-    struct list node; /* in lane->waiting or lane->told */
+    struct lane_request *before; /* in lane->incoming */
+    struct list node;            /* in lane->waiting or lane->told; alone in lane->incoming */
     uint64_t id;
     uint32_t reply_length; /* received of a message's reply, at most reply_capacity */
     bool begun;            /* given to the connection: the peer may have acted on it */
@@ -68,10 +70,11 @@ struct lane {
     /* Taken before `lock`, and given back with it in hand: so a thread that waits is the next one. */
     pthread_mutex_t turn;
     pthread_mutex_t lock;
+    _Atomic(struct lane_request *) incoming; /* submitted and not taken in, the last one first */
     struct lane_target *target;
     enum lane_state { LANE_DOWN, LANE_CONNECTING, LANE_GREETING, LANE_UP } state;
     int fd;
-    bool driven;        /* by a caller */
+    atomic_bool driven; /* by a caller; changed with the lock held */
     bool watched;       /* the loop has the descriptor */
     bool broken;        /* lost while driven: the driver closes it */
     bool on_ring;       /* there are no addresses for it */
@@ -93,6 +96,7 @@ struct lane {
     struct list told;             /* those that it has */
     struct inflight inflight;
     uint64_t current; /* the id whose reply's payload is coming */
+    uint32_t sum;     /* CRC-32C of what has come of it, if it has one */
     struct frame reply;
     struct handshake handshake;
     struct connection connection;
@@ -109,9 +113,10 @@ bool lane_usable(struct lane *lane);
 /* Fails what is in flight with MC_ERR_CLOSED and closes the connection. Nobody else may use the lane. */
 void lane_finish(struct lane *lane);
 
-/* Puts requests (linked through their `node` in `list`, which is left empty) on the lane, and sends what can be sent.
- * If the lane can't take them, their `done` is called before the return. `attended`: the caller drives the lane next,
- * or calls lane_leave; until then the loop isn't bothered. */
+/* Puts requests (linked through their `node` in `list`, which is left empty) on the lane, and sends what can be sent,
+ * unless another thread is at it, who will do so. If the lane can't take them, their `done` is called, perhaps before
+ * the return. Never waits for the lock. `attended`: the caller drives the lane next, or calls lane_leave; until then
+ * the loop isn't bothered. */
 void lane_submit(struct lane *lane, struct list *requests, bool attended);
 
 /* Leaves the lane to the loop, unless somebody drives it. */

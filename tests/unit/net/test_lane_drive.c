@@ -72,6 +72,28 @@ static void drive(struct lane *lane, struct wish *wish) {
     }
 }
 
+static void who_submits_while_another_is_at_it_goes_on_and_the_other_sends(void **state) {
+    struct world *world = *state;
+    struct wish wishes[3];
+
+    submit_read(world, &wishes[0], 8);
+    welcome(world, peer_one);
+    assert_int_equal(next_request(world).length, 8);
+    pthread_mutex_lock(&world->lane.lock);
+    submit_read(world, &wishes[1], 16); /* returns */
+    submit_read(world, &wishes[2], 24);
+    assert_true(lane_outstanding(&world->lane) > 48);
+    assert_false(connection_sending(&world->lane.connection));
+    pthread_mutex_unlock(&world->lane.lock);
+    assert_true(lane_drive_begin(&world->lane));
+    assert_int_equal(next_request(world).length, 16);
+    assert_int_equal(next_request(world).length, 24);
+    lane_drive_end(&world->lane);
+    lane_break(&world->lane, MC_ERR_CONNECTION_LOST);
+    for (size_t i = 0; i < 3; i++)
+        assert_ends(&wishes[i], MC_ERR_CONNECTION_LOST);
+}
+
 static void a_lane_has_one_driver(void **state) {
     struct world *world = *state;
 
@@ -242,6 +264,7 @@ static void racing_cancels_and_breaks_end_each_request_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        test_of(who_submits_while_another_is_at_it_goes_on_and_the_other_sends),
         test_of(a_lane_has_one_driver),
         test_of(a_driver_needs_no_other_thread),
         test_of(what_a_driver_leaves_the_loop_completes),
