@@ -29,6 +29,13 @@ extern const struct copy_variant copy_portable;
 /* Stores those of base/copy_x86.c that this processor has, the best one first; returns how many. */
 size_t copy_x86_variants(const struct copy_variant *ret_variants[COPY_VARIANTS_MAX]);
 
+/* A sum without a copy, as crc32c; `length` is a multiple of CRC32C_FOLD_BLOCK, and not 0. */
+#define CRC32C_FOLD_BLOCK 256u
+typedef uint32_t crc32c_fold(uint32_t crc, const void *bytes, size_t length);
+
+/* NULL: this processor has nothing better than the CRC instruction. */
+crc32c_fold *crc32c_x86_fold(void);
+
 /* Bytes of traffic, read and written, that the last level of cache still remembers half of. */
 size_t copy_window(void);
 

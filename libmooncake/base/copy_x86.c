@@ -98,6 +98,8 @@ static void stream_avx512(void *to, const void *from, size_t length) {
 
 /* ---- Sums by carry-less products ---- */
 
+enum fold { FOLD_ALONE, FOLD_TO_CACHE, FOLD_TO_MEMORY };
+
 #define FOLD_NAME fold_by_avx2
 #define FOLD_TARGET AVX2_FOLD
 #define FOLD_VECTOR __m256i
@@ -169,6 +171,24 @@ CHAINS static uint32_t stream_sum_chains_lines(uint32_t crc, uint8_t *to, const 
     return ~sum;
 }
 
+/* ---- Sums alone ---- */
+
+AVX2_FOLD static uint32_t fold_avx2(uint32_t crc, const void *bytes, size_t length) {
+    return fold_by_avx2(crc, NULL, bytes, length, past_avx2, FOLD_ALONE);
+}
+
+AVX512_FOLD static uint32_t fold_avx512(uint32_t crc, const void *bytes, size_t length) {
+    return fold_by_avx512(crc, NULL, bytes, length, past_avx512, FOLD_ALONE);
+}
+
+crc32c_fold *crc32c_x86_fold(void) {
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("vpclmulqdq"))
+        return NULL;
+    (void)pthread_once(&once, make_factors);
+    return __builtin_cpu_supports("avx512f") ? fold_avx512 : fold_avx2;
+}
+
 /* ---- The variants ---- */
 
 /* As `stream`, and the other bytes are summed where they have arrived. */
@@ -187,19 +207,19 @@ static inline uint32_t sum(uint32_t (*lines)(uint32_t crc, uint8_t *to, const ui
 }
 
 AVX2_FOLD static uint32_t sum_avx2_lines(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length) {
-    return fold_by_avx2(crc, to, from, length, past_avx2, false);
+    return fold_by_avx2(crc, to, from, length, past_avx2, FOLD_TO_CACHE);
 }
 
 AVX2_FOLD static uint32_t stream_sum_avx2_lines(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length) {
-    return fold_by_avx2(crc, to, from, length, past_avx2, true);
+    return fold_by_avx2(crc, to, from, length, past_avx2, FOLD_TO_MEMORY);
 }
 
 AVX512_FOLD static uint32_t sum_avx512_lines(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length) {
-    return fold_by_avx512(crc, to, from, length, past_avx512, false);
+    return fold_by_avx512(crc, to, from, length, past_avx512, FOLD_TO_CACHE);
 }
 
 AVX512_FOLD static uint32_t stream_sum_avx512_lines(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length) {
-    return fold_by_avx512(crc, to, from, length, past_avx512, true);
+    return fold_by_avx512(crc, to, from, length, past_avx512, FOLD_TO_MEMORY);
 }
 
 static uint32_t sum_avx2(uint32_t crc, void *to, const void *from, size_t length) {

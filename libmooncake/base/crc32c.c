@@ -1,4 +1,5 @@
-/* base/crc32c.c - CRC-32C by the processor's instruction, three streams at a time, or by table, eight bytes at once.
+/* base/crc32c.c - CRC-32C by carry-less products (base/copy_x86.c), by the processor's instruction, three streams at a
+ * time, or by table, eight bytes at once.
  *
  * Owns: constant tables, made once at the first call.
  *
@@ -15,6 +16,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/copy_variants.h"
+
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -22,9 +25,11 @@
 #define POLYNOMIAL 0x82f63b78u /* reflected */
 #define LONG_BLOCK 8192u
 #define SHORT_BLOCK 256u
+#define FOLD_LEAST 1024u /* bytes that are worth a fold */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool hardware;
+static crc32c_fold *fold; /* NULL: none */
 static uint32_t slices[8][256];
 
 static uint64_t load64(const uint8_t *bytes) {
@@ -150,6 +155,9 @@ INSTRUCTION static uint32_t sum_by_instruction(uint32_t crc, const uint8_t *byte
 
 static void prepare(void) {
     make_slices();
+#if defined(__x86_64__)
+    fold = crc32c_x86_fold();
+#endif
     hardware = have_instruction();
     if (hardware) {
         make_shift(&past_long, LONG_BLOCK);
@@ -171,6 +179,13 @@ static void prepare(void) {
 
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t length) {
     (void)pthread_once(&once, prepare);
+    if (fold != NULL && length >= FOLD_LEAST) {
+        size_t folded = length / CRC32C_FOLD_BLOCK * CRC32C_FOLD_BLOCK;
+
+        crc = fold(crc, bytes, folded);
+        bytes = (const uint8_t *)bytes + folded;
+        length -= folded;
+    }
     return ~(hardware ? sum_by_instruction(~crc, bytes, length) : sum_by_table(~crc, bytes, length));
 }
 

@@ -17,6 +17,7 @@
 #define GATHER 256 /* a system call has its price, and the kernel takes 1024 */
 #define SEND_BUDGET (4u << 20)
 #define SUM_AHEAD (256u << 10) /* of payloads whose checksum is taken, before they are sent */
+#define SUM_PIECE (128u << 10) /* of a payload that is summed, received at a time: it stays in the cache until then */
 #define LARGE_PAYLOAD 8192u    /* from here on, copying it out of the buffer costs more than a system call */
 
 /* The rest of a frame whose owner is gone. */
@@ -28,7 +29,7 @@ struct leftover {
 void connection_init(struct connection *connection, const struct connection_ops *ops, struct stream stream) {
     connection->ops = ops;
     list_init(&connection->out);
-    connection->sink = (struct sink){NULL, 0};
+    connection->sink = (struct sink){0};
     connection->payload = 0;
     connection->large = connection->within = false;
     connection->stream = stream;
@@ -120,6 +121,8 @@ int32_t connection_send(struct connection *connection) {
 static void consume_payload(struct connection *connection, uint32_t count) {
     uint32_t placed = count < connection->sink.length ? count : connection->sink.length;
 
+    if (placed > 0 && connection->sink.sum != NULL)
+        *connection->sink.sum = crc32c(*connection->sink.sum, connection->sink.bytes, placed);
     connection->payload -= count;
     connection->sink.length -= placed;
     if (connection->sink.bytes != NULL)
@@ -156,7 +159,7 @@ static int32_t digest(struct connection *connection) {
             connection->start += FRAME_SIZE;
             connection->payload = frame.payload;
             connection->large = frame.payload >= LARGE_PAYLOAD;
-            connection->sink = (struct sink){NULL, 0};
+            connection->sink = (struct sink){0};
             connection->within = true;
             status = connection->ops->begin(connection, &frame, &connection->sink);
             if (status != MC_OK)
@@ -166,14 +169,16 @@ static int32_t digest(struct connection *connection) {
         if (connection->payload > 0)
             return MC_OK;
         connection->within = false;
+        connection->sink = (struct sink){0};
         connection->received.frames++;
         status = connection->ops->end(connection);
     }
     return status;
 }
 
-/* Prepares one receive: the sink's rest first, then the buffer, which has nothing but part of a header. Behind a large
- * payload comes the next header and no more, since what follows that is likely to be large, too. */
+/* Prepares one receive: the sink's rest first (or a piece of it), then the buffer, which has nothing but part of a
+ * header. Behind a large payload comes the next header and no more, since what follows that is likely to be large, too.
+ */
 static int prepare(struct connection *connection, struct iovec vector[2], size_t *ret_direct) {
     int used = 0;
     uint32_t kept = connection->end - connection->start;
@@ -185,6 +190,11 @@ static int prepare(struct connection *connection, struct iovec vector[2], size_t
     connection->end = kept;
     if (connection->within && connection->sink.length > 0) {
         *ret_direct = connection->sink.length < connection->payload ? connection->sink.length : connection->payload;
+        if (connection->sink.sum != NULL && *ret_direct > SUM_PIECE) {
+            *ret_direct = SUM_PIECE;
+            vector[0] = (struct iovec){connection->sink.bytes, SUM_PIECE};
+            return 1;
+        }
         vector[used++] = (struct iovec){connection->sink.bytes, *ret_direct};
     }
     vector[used++] = (struct iovec){connection->buffer + kept,
@@ -206,7 +216,7 @@ int32_t connection_receive(struct connection *connection, uint64_t budget) {
             return failure();
         if (got == 0)
             return MC_ERR_CONNECTION_LOST;
-        asked = direct + vector[used - 1].iov_len;
+        asked = used == 1 ? vector[0].iov_len : direct + vector[1].iov_len;
         connection->received.bytes += (uint64_t)got;
         if ((size_t)got < direct)
             direct = (size_t)got;
@@ -222,7 +232,7 @@ int32_t connection_receive(struct connection *connection, uint64_t budget) {
 }
 
 void connection_skip_payload(struct connection *connection) {
-    connection->sink = (struct sink){NULL, 0};
+    connection->sink = (struct sink){0};
 }
 
 static void free_leftover(struct connection *connection, struct outgoing *out) {

@@ -31,10 +31,12 @@ struct outgoing {
     void (*done)(struct connection *connection, struct outgoing *out);
 };
 
-/* Where a payload goes: its first `length` bytes to `bytes`, the rest nowhere. */
+/* Where a payload goes: its first `length` bytes to `bytes`, the rest nowhere. Their CRC-32C is added to *sum piece by
+ * piece, while they are in the cache; NULL: it isn't. */
 struct sink {
     uint8_t *bytes;
     uint32_t length;
+    uint32_t *sum;
 };
 
 /* What the owner does with frames; a status other than MC_OK makes connection_receive return it. */

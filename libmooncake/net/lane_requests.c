@@ -6,8 +6,6 @@
 
 #include <mooncake/error.h>
 
-#include "base/crc32c.h"
-
 #define READ_WINDOW (16u << 20) /* bytes that the peer is asked for at a time */
 
 /* What a request counts for when a lane is chosen. */
@@ -67,16 +65,21 @@ static int32_t reply_begin(struct connection *connection, const struct frame *fr
         ret_sink->bytes = request->reply;
         ret_sink->length = frame->payload < request->reply_capacity ? frame->payload : request->reply_capacity;
         request->reply_length = ret_sink->length;
+        lane->sum = 0;
+        if ((frame->flags & FRAME_FLAG_CHECKSUM) != 0)
+            ret_sink->sum = &lane->sum;
     }
     return MC_OK;
 }
 
-static int32_t check_payload(const struct lane_request *request, const struct frame *reply) {
+/* The payload of the current reply is complete. */
+static int32_t check_payload(const struct lane *lane, const struct lane_request *request) {
+    const struct frame *reply = &lane->reply;
+
     if (request->frame.type != FRAME_READ || (request->frame.flags & FRAME_FLAG_CHECKSUM) == 0 || reply->payload == 0)
         return MC_OK;
-    if ((reply->flags & FRAME_FLAG_CHECKSUM) == 0)
-        return MC_ERR_CHECKSUM_MISMATCH;
-    return crc32c(0, request->reply, request->reply_length) == reply->payload_crc ? MC_OK : MC_ERR_CHECKSUM_MISMATCH;
+    return (reply->flags & FRAME_FLAG_CHECKSUM) != 0 && lane->sum == reply->payload_crc ? MC_OK
+                                                                                        : MC_ERR_CHECKSUM_MISMATCH;
 }
 
 /* Hands a request to the connection. */
@@ -120,7 +123,7 @@ static int32_t reply_end(struct connection *connection) {
         return MC_ERR_PROTOCOL;
     request = slot->request;
     if (request != NULL && status == MC_OK)
-        status = check_payload(request, &lane->reply);
+        status = check_payload(lane, request);
     if (more && status == MC_OK)
         return MC_OK;
     if (more) { /* it has failed already; what follows goes nowhere */

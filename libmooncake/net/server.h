@@ -30,6 +30,7 @@ struct exchange {
     const uint8_t *client;         /* the sender's incarnation */
     int32_t status;                /* set by begin; after a failure serve is not called */
     struct sink sink;              /* set by begin: where the request's payload goes */
+    uint32_t sum;                  /* for sink.sum */
     const void *reply_payload;     /* set by serve: reply.payload bytes, readable until `ended` */
     void *pin;                     /* the service's own */
     uint8_t *body;                 /* memory of the exchange, freed after `ended`; NULL or malloc'd */

@@ -168,7 +168,7 @@ void exchange_take_body(struct exchange *exchange) {
     if (exchange->body == NULL)
         exchange->status = MC_ERR_NO_MEMORY;
     else
-        exchange->sink = (struct sink){exchange->body, exchange->request.payload};
+        exchange->sink = (struct sink){.bytes = exchange->body, .length = exchange->request.payload};
 }
 
 uint8_t *exchange_reply_body(struct exchange *exchange, uint32_t length) {

@@ -13,8 +13,7 @@
 #include "base/crc32c_join.h"
 #include "base/status.h"
 
-#define SLICE_UNIT 4096u          /* so that slices begin as their request does */
-#define SUMMED_SLICE (256u << 10) /* the least, with checksums */
+#define SUMMED_SLICE (256u << 10) /* with checksums; half of a second-level cache */
 
 /* ---- Ends ---- */
 
@@ -138,14 +137,10 @@ static int32_t choose_link(struct request *request, size_t index, struct mc_erro
                       request->wanted.remote, request->wanted.length);
 }
 
-/* Bytes that travel as one frame. With a checksum it's four frames at least: while one end sums one of them, another is
- * on its way. */
-static uint64_t slice_size(const struct transport_host *host, uint64_t length) {
-    uint64_t quarter = (length / 4 + SLICE_UNIT - 1) / SLICE_UNIT * SLICE_UNIT;
-
-    if (!host->checksum || quarter >= host->slice || SUMMED_SLICE >= host->slice)
-        return host->slice;
-    return quarter > SUMMED_SLICE ? quarter : SUMMED_SLICE;
+/* Bytes that travel as one frame. With checksums no more than stays in the cache between summing and sending: and while
+ * one end sums a frame, another is on its way. */
+static uint64_t slice_size(const struct transport_host *host) {
+    return host->checksum && SUMMED_SLICE < host->slice ? SUMMED_SLICE : host->slice;
 }
 
 int32_t request_prepare_for(struct request *request, struct peer *peer, const struct mc_request *wanted, size_t index,
@@ -171,7 +166,7 @@ int32_t request_prepare_for(struct request *request, struct peer *peer, const st
     status = choose_link(request, index, error);
     if (status != MC_OK)
         return status;
-    request->slice_size = request->link->ops->sliced ? slice_size(&peer->engine->host, wanted->length) : wanted->length;
+    request->slice_size = request->link->ops->sliced ? slice_size(&peer->engine->host) : wanted->length;
     slices = (wanted->length - 1) / request->slice_size + 1;
     if (slices > UINT32_MAX / 2)
         return status_set(error, MC_ERR_TOO_LARGE, 0, "request %zu: %" PRIu64 " bytes are too many", index,

@@ -7,8 +7,6 @@
  */
 #include "transports/tcp/target.h"
 
-#include "base/crc32c.h"
-
 static struct tcp_target *target_of(const struct exchange *exchange) {
     return exchange->service->context;
 }
@@ -59,7 +57,11 @@ static void begin_write(struct exchange *exchange) {
     }
     pin_range(exchange, MC_REMOTE_WRITE);
     if (exchange->status == MC_OK)
-        exchange->sink = (struct sink){(uint8_t *)(uintptr_t)exchange->request.address, exchange->request.payload};
+        exchange->sink = (struct sink){
+            .bytes = (uint8_t *)(uintptr_t)exchange->request.address,
+            .length = exchange->request.payload,
+            .sum = (exchange->request.flags & FRAME_FLAG_CHECKSUM) != 0 ? &exchange->sum : NULL,
+        };
 }
 
 static int32_t serve_write(struct exchange *exchange) {
@@ -67,7 +69,7 @@ static int32_t serve_write(struct exchange *exchange) {
     int32_t status = check_guard(exchange);
 
     if (status == MC_OK && (request->flags & FRAME_FLAG_CHECKSUM) != 0 && request->payload > 0 &&
-        crc32c(0, (const void *)(uintptr_t)request->address, request->payload) != request->payload_crc)
+        exchange->sum != request->payload_crc)
         status = MC_ERR_CHECKSUM_MISMATCH;
     give_back(exchange); /* it is applied: whether the client reads the answer is no matter of the region's */
     return status;

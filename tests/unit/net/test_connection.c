@@ -43,7 +43,7 @@ static int32_t on_begin(struct connection *connection, const struct frame *frame
     assert_true(receiver->begun < FRAMES_MAX);
     assert_int_equal(receiver->begun, receiver->ended);
     receiver->frames[receiver->begun++] = *frame;
-    *ret_sink = (struct sink){receiver->sink, receiver->sink_length};
+    *ret_sink = (struct sink){.bytes = receiver->sink, .length = receiver->sink_length};
     return receiver->begin_status;
 }
 

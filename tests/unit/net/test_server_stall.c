@@ -35,7 +35,7 @@ struct world {
 static void begin_write(struct exchange *exchange) {
     struct world *world = exchange->service->context;
 
-    exchange->sink = (struct sink){world->bytes, exchange->request.payload};
+    exchange->sink = (struct sink){.bytes = world->bytes, .length = exchange->request.payload};
 }
 
 static int32_t serve_write(struct exchange *exchange) {
