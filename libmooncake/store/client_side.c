@@ -204,6 +204,39 @@ enum client_need client_side_run(struct client_side *side, struct client_op *op)
     }
 }
 
+/* Keeps the segment; false if that are too many. */
+static bool hold(struct client_side_hits *hits, struct attachment *attachment) {
+    for (uint32_t i = 0; i < hits->held_count; i++)
+        if (hits->held[i] == attachment)
+            return true;
+    if (hits->held_count == CLIENT_SIDE_HELD)
+        return false;
+    ref_take(&attachment->ref);
+    hits->held[hits->held_count++] = attachment;
+    return true;
+}
+
+void client_side_find(struct client_side *side, const struct client_item *items, size_t count,
+                      struct client_side_hits *hits) {
+    uint64_t now = clock_now(), wake;
+
+    hits->held_count = 0;
+    pthread_mutex_lock(&side->lock);
+    for (size_t i = 0; i < count; i++)
+        if (side->closing ||
+            !client_find(side->core, now, &items[i].hash, items[i].key_length, items[i].length, &hits->hits[i]) ||
+            !hold(hits, hits->hits[i].segment->user))
+            hits->hits[i].segment = NULL;
+    wake = client_wake(side->core);
+    pthread_mutex_unlock(&side->lock);
+    tender_wake(&side->tender, wake);
+}
+
+void client_side_let_go(struct client_side_hits *hits) {
+    for (uint32_t i = 0; i < hits->held_count; i++)
+        ref_drop(&hits->held[i]->ref);
+}
+
 void client_side_begin(struct client_side *side, struct client_op *op, enum client_kind kind, struct client_item *items,
                        size_t count, const struct client_put_options *options, uint64_t deadline) {
     pthread_mutex_lock(&side->lock);

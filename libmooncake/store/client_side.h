@@ -61,6 +61,20 @@ bool client_side_healthy(struct client_side *side);
  * caller copies and calls again. */
 enum client_need client_side_run(struct client_side *side, struct client_op *op);
 
+/* Segments that are kept while objects in them are read. */
+#define CLIENT_SIDE_HELD 4u
+
+struct client_side_hits {
+    struct client_hit *hits; /* of each item; segment NULL: not found */
+    struct attachment *held[CLIENT_SIDE_HELD];
+    uint32_t held_count;
+};
+
+/* Finds the items of a get that can be read at once (client_find), whose key, hash and capacity are set. */
+void client_side_find(struct client_side *side, const struct client_item *items, size_t count,
+                      struct client_side_hits *hits);
+void client_side_let_go(struct client_side_hits *hits);
+
 void client_side_begin(struct client_side *side, struct client_op *op, enum client_kind kind, struct client_item *items,
                        size_t count, const struct client_put_options *options, uint64_t deadline);
 /* Ends it at any stage; what closing has interrupted is MC_ERR_CLOSED. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "store/attachment.h"
 #include "transfer/batch.h"
 
@@ -82,8 +83,7 @@ static void write_mapped(struct client_write *write, uint8_t *memory) {
     const struct client_item *item = write->item;
     uint8_t *extent = memory + write->place.offset;
 
-    write->description.crc = slot_checksum(item->value, item->length, item->key, item->key_length);
-    slot_copy(extent, item->value, item->length);
+    write->description.crc = crc32c(slot_copy_summed(extent, item->value, item->length), item->key, item->key_length);
     slot_copy(extent + item->length, item->key, item->key_length);
     slot_describe(slot_at(memory, &write->place), &write->description);
     atomic_thread_fence(memory_order_release);
@@ -150,18 +150,22 @@ static int32_t check_bytes(const struct client_read *read, const void *buffer, u
                : MC_ERR_CHECKSUM_MISMATCH;
 }
 
-static int32_t read_mapped(struct copy_target *target, uint8_t *memory, bool verify) {
-    const struct client_read *read = target->read;
-    const struct slot *slot = slot_at(memory, &read->place);
-    struct slot_description described;
+int32_t copy_from_slot(const struct client_item *item, uint8_t *memory, const struct message_place *place,
+                       uint64_t length, void *buffer, bool verify) {
+    const struct slot *slot = slot_at(memory, place);
+    const uint8_t *value = memory + place->offset;
+    uint32_t wanted, crc = 0;
 
-    if (!slot_look(slot, read->place.generation, &read->item->hash, read->length))
+    if (!slot_look(slot, place->generation, &item->hash, length))
         return MC_ERR_GUARD_MISMATCH;
-    described = slot_description(slot);
-    slot_copy(target->buffer, memory + read->place.offset, read->length);
-    if (!slot_look_again(slot, read->place.generation))
+    wanted = slot_description(slot).crc;
+    if (verify)
+        crc = crc32c(slot_copy_summed(buffer, value, length), item->key, item->key_length);
+    else
+        slot_copy(buffer, value, length);
+    if (!slot_look_again(slot, place->generation))
         return MC_ERR_GUARD_MISMATCH;
-    return verify ? check_bytes(read, target->buffer, described.crc) : MC_OK;
+    return verify && crc != wanted ? MC_ERR_CHECKSUM_MISMATCH : MC_OK;
 }
 
 /* A read by transfers. */
@@ -239,10 +243,12 @@ void copy_reads(struct engine *engine, struct copy_target *targets, size_t count
     size_t far = 0;
 
     for (size_t i = 0; i < count; i++) {
-        struct attachment *attachment = targets[i].read->segment->user;
+        struct client_read *read = targets[i].read;
+        struct attachment *attachment = read->segment->user;
 
         if (attachment->memory != NULL)
-            targets[i].read->status = read_mapped(&targets[i], attachment->memory, verify);
+            read->status =
+                copy_from_slot(read->item, attachment->memory, &read->place, read->length, targets[i].buffer, verify);
         else
             far++;
     }

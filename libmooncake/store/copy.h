@@ -20,6 +20,11 @@ struct copy_target {
     void *buffer; /* read->length bytes */
 };
 
+/* Copies an object of `length` bytes from its slot in a mapped segment. MC_OK only when it is proved to be the item's;
+ * MC_ERR_GUARD_MISMATCH, MC_ERR_CHECKSUM_MISMATCH (with `verify`). */
+int32_t copy_from_slot(const struct client_item *item, uint8_t *memory, const struct message_place *place,
+                       uint64_t length, void *buffer, bool verify);
+
 /* Carries out all reads, and sets their status. `verify`: checksums of mapped objects too. */
 void copy_reads(struct engine *engine, struct copy_target *targets, size_t count, bool verify, uint64_t deadline);
 

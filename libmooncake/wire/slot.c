@@ -1,8 +1,7 @@
 /* wire/slot.c - the hash of a key (XXH3, 128 bits), checksums of objects, and copies to and from segments. */
 #include "wire/slot.h"
 
-#include <string.h>
-
+#include "base/copy.h"
 #include "base/crc32c.h"
 
 #define XXH_INLINE_ALL
@@ -24,13 +23,24 @@ uint32_t slot_checksum(const void *payload, uint64_t length, const void *key, ui
     return crc32c(crc32c(0, payload, length), key, key_length);
 }
 
-void slot_copy(void *to, const void *from, size_t length) {
 #if defined(WATCHED) || defined(__SANITIZE_THREAD__)
+void slot_copy(void *to, const void *from, size_t length) {
     for (size_t i = 0; i < length; i++)
         __atomic_store_n((uint8_t *)to + i, __atomic_load_n((const uint8_t *)from + i, __ATOMIC_RELAXED),
                          __ATOMIC_RELAXED);
-#else
-    if (length > 0)
-        memcpy(to, from, length);
-#endif
 }
+
+uint32_t slot_copy_summed(void *to, const void *from, size_t length) {
+    slot_copy(to, from, length);
+    return crc32c(0, to, length);
+}
+#else
+void slot_copy(void *to, const void *from, size_t length) {
+    if (length > 0)
+        copy_bytes(to, from, length);
+}
+
+uint32_t slot_copy_summed(void *to, const void *from, size_t length) {
+    return length > 0 ? copy_bytes_crc32c(0, to, from, length) : 0;
+}
+#endif

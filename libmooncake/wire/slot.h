@@ -87,8 +87,11 @@ static inline struct slot_description slot_description(const struct slot *slot) 
     return description;
 }
 
-/* To or from a segment; memcpy, except where the thread sanitizer watches. */
+/* To or from a segment: copy_bytes, except where the thread sanitizer watches. */
 void slot_copy(void *to, const void *from, size_t length);
+
+/* The same; returns the CRC32C of what was copied. */
+uint32_t slot_copy_summed(void *to, const void *from, size_t length);
 
 /* The slot of this place in a mapped segment; that it lies in it is the caller's to have checked. */
 static inline struct slot *slot_at(uint8_t *memory, const struct message_place *place) {

@@ -47,7 +47,7 @@ static void fill_item(struct loop *loop, size_t i, enum client_kind kind, bool u
 
     if (kind == CLIENT_PUT && sim->key_count == HOT_KEYS && !upsert)
         key = new_key(sim);
-    memset(item, 0, offsetof(struct client_item, places));
+    memset(item, 0, sizeof(*item));
     loop->keys[i] = key;
     loop->vids[i] = 0;
     loop->mutations[i] = 0;

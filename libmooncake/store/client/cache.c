@@ -107,10 +107,37 @@ void cache_put(struct client *client, const struct client_item *item, uint64_t i
     client->cache_count++;
 }
 
+static void use(struct client *client, struct location *location) {
+    list_remove(&location->age);
+    list_append(&client->cache_ages, &location->age);
+}
+
+bool client_find(struct client *client, uint64_t now, const struct key_hash *hash, uint32_t key_length,
+                 uint64_t capacity, struct client_hit *ret_hit) {
+    struct location *location = *find(client, hash);
+    const struct message_place *place;
+    struct client_segment *segment;
+    uint64_t length;
+
+    if (location == NULL || now >= client->lease)
+        return false;
+    place = &location->places[0].place;
+    length = location->places[0].length;
+    segment = client_segment_of(client, &place->segment);
+    if (segment == NULL || location->index_sequence < segment->floor || segment->memory == NULL || !segment->attached ||
+        length > capacity || !segment_has(segment, place, length + key_length))
+        return false;
+    use(client, location);
+    client->cache_hits++;
+    reads_add(client, hash);
+    *ret_hit = (struct client_hit){.segment = segment, .memory = segment->memory, .place = *place, .length = length};
+    return true;
+}
+
 bool cache_get(struct client *client, uint64_t now, struct client_item *item) {
     struct location *location = *find(client, &item->hash);
 
-    if (location == NULL || now >= client->lease)
+    if (location == NULL || now >= client->lease || !item_has_room(item, location->count))
         return false;
     item->place_count = 0;
     for (uint32_t i = 0; i < location->count; i++) {
@@ -126,7 +153,6 @@ bool cache_get(struct client *client, uint64_t now, struct client_item *item) {
         cache_drop(client, &item->hash);
         return false;
     }
-    list_remove(&location->age);
-    list_append(&client->cache_ages, &location->age);
+    use(client, location);
     return true;
 }

@@ -82,17 +82,46 @@ enum client_need op_pause(struct client *client, uint64_t now, struct client_op 
     return CLIENT_WAIT;
 }
 
+bool item_has_room(struct client_item *item, uint32_t count) {
+    struct client_place *more;
+
+    if (count <= item->place_room)
+        return true;
+    more = malloc(count * sizeof(*more));
+    if (more == NULL)
+        return false;
+    memcpy(more, item->places, item->place_count * sizeof(*more));
+    item_free_places(item);
+    item->places = more;
+    item->place_room = count;
+    return true;
+}
+
+void item_free_places(struct client_item *item) {
+    if (item->places != item->few)
+        free(item->places);
+    item->places = item->few;
+    item->place_room = CLIENT_FEW_PLACES;
+}
+
 static void item_begin(struct client_op *op, struct client_item *item) {
+    item->places = item->few;
+    item->place_room = CLIENT_FEW_PLACES;
+    item->place_count = 0;
+    if (item->known) {
+        item->stage = ITEM_DONE;
+        op->unfinished--;
+        return;
+    }
     item->status = MC_ERR_UNAVAILABLE;
     item->found = 0;
     item->replicas = 0;
     item->tries = 0;
     item->publication = NULL;
-    item->place_count = 0;
     item->next = 0;
     item->from_cache = false;
     item->sequence = 0;
-    item->places[0] = (struct client_place){0};
+    item->few[0] = (struct client_place){0};
     item->stage = op->kind == CLIENT_PUT                              ? PUT_PLACE
                   : op->kind == CLIENT_GET || op->kind == CLIENT_VIEW ? GET_FIND
                   : op->kind == CLIENT_REMOVE                         ? REMOVE_ASK
@@ -181,6 +210,8 @@ static void items_end(struct client *client, uint64_t now, struct client_op *op)
 void client_end(struct client *client, uint64_t now, struct client_op *op) {
     take_back(client, now, op);
     items_end(client, now, op);
+    for (size_t i = 0; i < op->count; i++)
+        item_free_places(&op->items[i]);
     free(op->full);
     op->full = NULL;
     op->full_count = 0;

@@ -72,7 +72,17 @@ enum client_need {
     CLIENT_WAIT,   /* time: until op->wake */
 };
 
-/* One object. The caller fills the first group. */
+/* Where an item is to be written, or may be read. */
+struct client_place {
+    struct message_place place;
+    struct client_segment *segment; /* NULL where it is not known (any more) */
+    uint64_t length;
+    int32_t status;
+};
+
+#define CLIENT_FEW_PLACES 2u /* of most objects */
+
+/* One object. The caller fills the first group. Items stay where they are until client_end. */
 struct client_item {
     const void *key;
     uint32_t key_length; /* 1 to KEY_MAX: else the item fails with MC_ERR_INVALID_KEY */
@@ -84,22 +94,20 @@ struct client_item {
     int32_t status;
     uint64_t found;    /* the size of the value */
     uint32_t replicas; /* CLIENT_PUT: written */
+    bool known;        /* set by the caller: the result is there before the operation begins */
 
     /* The core's. */
     struct key_hash hash;
     uint32_t stage;
     uint32_t tries;
     struct publication *publication;
-    struct client_place {
-        struct message_place place;
-        struct client_segment *segment; /* NULL where it is not known (any more) */
-        uint64_t length;
-        int32_t status;
-    } places[2 * REPLICAS_MAX]; /* a put's own; or a get's candidates */
+    uint64_t sequence;
+    struct client_place *places; /* a put's own; or a get's candidates: `few`, or more of the heap */
+    uint32_t place_room;
     uint32_t place_count;
     uint32_t next; /* the candidate to be read next */
     bool from_cache;
-    uint64_t sequence;
+    struct client_place few[CLIENT_FEW_PLACES];
 };
 
 /* An object to be written to a reserved slot (rule 3): the value to place.offset, the key behind it, and only then the
@@ -180,6 +188,19 @@ struct client *client_free(struct client *client);
 /* Fills in an operation: kind, items and the times; nothing is sent yet. `options` only for CLIENT_PUT. */
 void client_begin(struct client *client, uint64_t now, struct client_op *op, enum client_kind kind,
                   struct client_item *items, size_t count, const struct client_put_options *options, uint64_t deadline);
+
+/* Where an object can be read at once: its place is known, and is in mapped memory. */
+struct client_hit {
+    struct client_segment *segment; /* only valid under the caller's lock, but for being NULL or not */
+    uint8_t *memory;
+    struct message_place place;
+    uint64_t length;
+};
+
+/* Looks a key up that a get of at most `capacity` bytes is about; false: only an operation can tell. The read that
+ * follows is counted; it may fail as any other (rule 10). */
+bool client_find(struct client *client, uint64_t now, const struct key_hash *hash, uint32_t key_length,
+                 uint64_t capacity, struct client_hit *ret_hit);
 
 /* What the operation needs next; letters go to `out`, and are to be sent before anything else is done. To be called
  * again when that was done. While letters are unanswered it says CLIENT_WAIT. */

@@ -41,6 +41,11 @@ static void sort_places(struct client *client, struct client_place *places, uint
     }
 }
 
+/* Most objects have one replica. */
+static bool has_room(struct client_item *item) {
+    return item->place_count < item->place_room || item_has_room(item, CANDIDATES);
+}
+
 /* Takes the item's candidates from a list of LOCATION. */
 static int32_t locations_take(struct client *client, struct client_item *item, struct message_bytes locations) {
     struct message_location location;
@@ -52,7 +57,7 @@ static int32_t locations_take(struct client *client, struct client_item *item, s
         struct message_place place;
 
         while ((more = items_next_place(&location.places, &place)) == 1)
-            if (item->place_count < CANDIDATES)
+            if (item->place_count < CANDIDATES && has_room(item))
                 item->places[item->place_count++] = (struct client_place){.place = place, .length = location.length};
         if (more < 0)
             break;

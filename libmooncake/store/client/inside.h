@@ -175,6 +175,10 @@ static inline void client_due(struct client *client, uint64_t at) {
 }
 
 void op_finish(struct client_op *op, struct client_item *item, int32_t status);
+
+/* Room for so many places; false if memory is short. */
+bool item_has_room(struct client_item *item, uint32_t count);
+void item_free_places(struct client_item *item);
 /* Nothing can be done now: a while that doubles up to 20 retries, or until the deadline. */
 enum client_need op_pause(struct client *client, uint64_t now, struct client_op *op);
 

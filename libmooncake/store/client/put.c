@@ -129,10 +129,14 @@ static void places_fill(struct client *client, uint64_t now, const struct client
     }
 }
 
-static void item_place(struct client *client, uint64_t now, const struct client_op *op, struct client_item *item) {
+static void item_place(struct client *client, uint64_t now, struct client_op *op, struct client_item *item) {
     uint64_t capacity = item_capacity(item);
     struct client_segment *segment;
 
+    if (!item_has_room(item, op->options.replicas)) {
+        op->failed = true;
+        return;
+    }
     places_fill(client, now, op, item, capacity);
     while (item->place_count < op->options.replicas && (segment = choose(client, op, item, capacity, now)) != NULL) {
         segment_use(segment);

@@ -210,6 +210,63 @@ static void mapped_memory_is_read_first(void **state) {
         free(segment->memory);
 }
 
+static bool found(struct world *world, const char *key, uint64_t capacity, struct client_hit *ret_hit) {
+    struct key_hash hash = key_hash(key, strlen(key));
+
+    return client_find(world->client, world->now, &hash, (uint32_t)strlen(key), capacity, ret_hit);
+}
+
+static void what_is_known_and_mapped_is_found_without_an_operation(void **state) {
+    struct world *world = *state;
+    struct client_segment *segment;
+    struct client_hit hit;
+    uint8_t memory[64];
+
+    put(world, "key", 1);
+    assert_false(found(world, "key", 4096, &hit)); /* not known */
+    assert_int_equal(world_one(world, CLIENT_GET, "key", NULL, 0), MC_OK);
+    assert_false(found(world, "key", 4096, &hit)); /* not mapped */
+    segment = client_segment_of(world->client, &world->objects[0].places[0].segment);
+    segment->memory = memory;
+    assert_true(found(world, "key", 4096, &hit));
+    assert_ptr_equal(hit.segment, segment);
+    assert_ptr_equal(hit.memory, memory);
+    assert_int_equal(hit.place.generation, world->objects[0].places[0].generation);
+    assert_int_equal(hit.length, world->objects[0].length);
+    assert_int_equal(client_count(world->client).cache_hits, 1);
+    assert_true(found(world, "key", hit.length, &hit));
+    assert_false(found(world, "key", hit.length - 1, &hit)); /* its size must be told, and be the master's word */
+    assert_false(found(world, "other", 4096, &hit));
+    segment->attached = false;
+    assert_false(found(world, "key", 4096, &hit));
+    segment->attached = true;
+    segment->floor = UINT64_MAX; /* rule 11 */
+    assert_false(found(world, "key", 4096, &hit));
+    segment->floor = 0;
+    world->now += 5 * CLOCK_SECOND - 51 * MS;
+    assert_true(found(world, "key", 4096, &hit));
+    world->now += 2 * MS; /* the lease has ended */
+    assert_false(found(world, "key", 4096, &hit));
+    segment->memory = NULL;
+}
+
+static void an_item_that_is_known_already_needs_nothing(void **state) {
+    struct world *world = *state;
+    struct client_item items[2] = {item_of("key", NULL), item_of("key", NULL)};
+
+    put(world, "key", 1);
+    items[0].known = true;
+    items[0].found = 77;
+    items[0].status = MC_OK;
+    world_run(world, CLIENT_GET, items, 2, NULL);
+    assert_int_equal(world->reads, 1);
+    assert_int_equal(items[0].found, 77);
+    assert_int_equal(items[1].status, MC_OK);
+    items[1].known = true;
+    world_run(world, CLIENT_GET, items, 2, NULL);
+    assert_int_equal(world->reads, 0);
+}
+
 static void a_value_larger_than_wanted_says_its_size(void **state) {
     struct world *world = *state;
     struct client_item item = item_of("key", NULL);
@@ -371,6 +428,8 @@ int main(void) {
         WORLD_TEST(the_next_replica_is_read_when_one_fails),
         WORLD_TEST(a_get_gives_up_after_four_rounds),
         WORLD_TEST(mapped_memory_is_read_first),
+        WORLD_TEST(what_is_known_and_mapped_is_found_without_an_operation),
+        WORLD_TEST(an_item_that_is_known_already_needs_nothing),
         WORLD_TEST(a_value_larger_than_wanted_says_its_size),
         WORLD_TEST(a_segment_that_is_not_known_has_the_list_fetched_once),
         WORLD_TEST(a_segment_that_cannot_be_attached_is_left_alone_for_a_while),
