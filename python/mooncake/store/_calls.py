@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Any, Callable, Union
 
-from .._native import ffi, lib
+from .._native import ffi, lib, new_error
 from ._keys import PackedKeys
 
 __all__ = [
     "exists_batch",
+    "get_at",
     "get_batch",
     "list_page",
     "put_batch",
@@ -34,7 +35,7 @@ TOO_SMALL: int = lib.MC_ERR_BUFFER_TOO_SMALL
 _PART: int = lib.MC_STORE_BATCH_MAX
 _SMALL = 64 << 10  # values up to here are read in one call, through a buffer that is kept
 _KEPT = 8
-_TYPES = {"i": "int32_t[]", "q": "int64_t[]"}
+_TYPES = {"i": ffi.typeof("int32_t[]"), "q": ffi.typeof("int64_t[]")}
 _UNSET = {"i": -(2**31), "q": -(2**63)}  # what no call answers: the item was not reached
 _IN_PLACE = sys.implementation.name == "cpython"  # the memory of a bytes object can be filled before it is shown
 
@@ -50,8 +51,8 @@ def _run(keys: Sequence[bytes], kind: str, call: Callable[[slice, Any, Any], int
     unset = _UNSET[kind]
     for start in range(0, len(keys), _PART):
         part = slice(start, start + _PART)
-        packed = PackedKeys(keys[part])
-        column = array(kind, (unset,)) * len(keys[part])
+        packed = PackedKeys(keys if len(keys) <= _PART else keys[part])
+        column = array(kind, (unset,)) * packed.count
         status = call(part, packed.cell, ffi.from_buffer(_TYPES[kind], column))
         if status < 0 and unset in column:
             column = array(kind, [status if result == unset else result for result in column])
@@ -118,6 +119,26 @@ def list_page(handle: Any, cursor: Any, limit: int, error: Any) -> Union[list[by
 
 
 # ---- Reading
+
+# mc_store_get with the address as an integer: a call costs half without a pointer and an error of its own.
+_get_at: Any = ffi.cast(
+    "int64_t (*)(mc_store *, const void *, size_t, uintptr_t, uint64_t, uint64_t, struct mc_error *)", lib.mc_store_get
+)
+_errors: list[Any] = []
+
+
+def get_at(handle: Any, key: bytes, address: int, capacity: int) -> tuple[int, Any]:
+    """The length of the value that was copied to the address, or a status with its error. TypeError or OverflowError
+    for numbers that are none."""
+    try:
+        error = _errors.pop()
+    except IndexError:
+        error = new_error()
+    length: int = _get_at(handle, key, len(key), address, capacity, 0, error)
+    if length < 0:
+        return length, error
+    _errors.append(error)
+    return length, None
 
 
 def get_batch(

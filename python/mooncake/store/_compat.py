@@ -211,11 +211,19 @@ class MooncakeDistributedStore(LaterMethods):
 
     def get_into(self, key: Key, buffer_ptr: int, size: int) -> int:
         """Copies the value to `size` bytes at an address; its length."""
-        raw, error, store = key_bytes(key), new_error(), self._store
-        pointer, capacity = ffi.cast("void *", word_of(buffer_ptr, "buffer_ptr")), word_of(size, "size")
-        if store is None:
-            return self._code("get_into")
-        return self._code("get_into", lib.mc_store_get(store.handle, raw, len(raw), pointer, capacity, 0, error), error)
+        raw, store = key_bytes(key), self._store
+        try:
+            length, error = _calls.get_at(ffi.NULL if store is None else store.handle, raw, buffer_ptr, size)
+        except (TypeError, OverflowError):
+            length, error = _calls.get_at(
+                ffi.NULL if store is None else store.handle,
+                raw,
+                word_of(buffer_ptr, "buffer_ptr"),
+                word_of(size, "size"),
+            )
+        if length >= 0:
+            return length
+        return self._code("get_into") if store is None else self._code("get_into", length, error)
 
     def batch_get_into(self, keys: list[Key], buffer_ptrs: list[int], sizes: list[int]) -> list[int]:
         """get_into() of many; the length or failure of each."""
@@ -382,9 +390,9 @@ class MooncakeDistributedStore(LaterMethods):
 
     def _codes(self, what: str, results: list[int], error: Any) -> list[int]:
         """As _code(), for a batch: one line in the log."""
-        failed = [result for result in results if result < 0]
-        if not failed:
+        if not results or min(results) >= 0:
             return results
+        failed = [result for result in results if result < 0]
         told = [result for result in failed if result not in (_NOT_FOUND, _EXISTS)]
         if told:
             same = error.code == told[0]

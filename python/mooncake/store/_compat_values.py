@@ -106,7 +106,7 @@ def column_of(values: Iterable[int], what: str) -> array[int]:
     if isinstance(values, (str, bytes, bytearray)):
         raise TypeError(f"{what} must be a list of int, not {type(values).__name__}")
     try:
-        items = list(values)
+        items = values if isinstance(values, list) else list(values)
     except TypeError:
         raise TypeError(f"{what} must be a list of int, not {type(values).__name__}") from None
     try:

@@ -31,17 +31,22 @@ def keys_bytes(keys: Iterable[Key], what: str = "keys") -> list[bytes]:
         items = list(keys)
     except TypeError:
         raise TypeError(f"{what} must be a sequence of str or bytes, not {type(keys).__name__}") from None
-    return [
-        key.encode() if isinstance(key, str) else key_bytes(key, f"{what}[{index}]") for index, key in enumerate(items)
-    ]
+    try:
+        return [str.encode(key) for key in items]  # pyright: ignore[reportArgumentType] # mostly they are all str
+    except TypeError:
+        return [key_bytes(key, f"{what}[{index}]") for index, key in enumerate(items)]
+
+
+_CHARS, _LENGTHS, _KEYS = ffi.typeof("char[]"), ffi.typeof("uint32_t[]"), ffi.typeof("struct mc_keys *")
 
 
 class PackedKeys:
     """A struct mc_keys with what it points to."""
 
-    __slots__ = ("_blob", "_lengths", "cell")
+    __slots__ = ("_blob", "_lengths", "cell", "count")
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        self._blob: Any = ffi.from_buffer("char[]", b"".join(keys))
-        self._lengths: Any = ffi.from_buffer("uint32_t[]", array("I", map(len, keys)))
-        self.cell: Any = ffi.new("struct mc_keys *", (self._blob, self._lengths, len(keys)))
+        self._blob: Any = ffi.from_buffer(_CHARS, b"".join(keys))
+        self._lengths: Any = ffi.from_buffer(_LENGTHS, array("I", map(len, keys)))
+        self.count = len(keys)
+        self.cell: Any = ffi.new(_KEYS, (self._blob, self._lengths, self.count))

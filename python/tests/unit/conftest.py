@@ -16,4 +16,5 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     library = Fake()
     for name in MODULES:
         monkeypatch.setattr(importlib.import_module(f"mooncake.store.{name}"), "lib", library)
+    monkeypatch.setattr("mooncake.store._calls._get_at", library.get_at)
     return library

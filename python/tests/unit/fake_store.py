@@ -6,6 +6,7 @@ the place of each call, or `item_fails[key]` in the place of an item; `before` i
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Callable, Optional
 
 from mooncake._native import ffi, lib
@@ -172,6 +173,10 @@ class Fake:
     ) -> int:
         status = self._begin("get", handle, error) or self.item_fails.get(key, 0)
         return self._told(status or self._copy(key, buffer, capacity), error)
+
+    def get_at(self, handle: Any, key: bytes, size: int, address: int, capacity: int, timeout: int, error: Any) -> int:
+        """The same with an address, which cffi takes for an integer or refuses."""
+        return self.mc_store_get(handle, key, size, operator.index(address), operator.index(capacity), timeout, error)
 
     def _view(self, key: bytes, views: Any, data: Any, index: int) -> int:
         value = self.objects.get(key)
