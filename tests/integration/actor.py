@@ -192,6 +192,10 @@ class Actor:
         """The flags of each open descriptor."""
         found = {}
         for entry in Path(f"/proc/{self.pid}/fdinfo").iterdir():
-            flags = next(line for line in entry.read_text().splitlines() if line.startswith("flags:"))
+            try:
+                lines = entry.read_text().splitlines()
+            except FileNotFoundError:  # closed since the directory was read
+                continue
+            flags = next(line for line in lines if line.startswith("flags:"))
             found[int(entry.name)] = int(flags.split()[1], 8)
         return found
