@@ -18,7 +18,7 @@
 
 #define ASKER_LISTS 256u
 #define FIRST_MESSAGE MESSAGE_PUBLISH
-#define MESSAGES ((MESSAGE_UNMOUNT - MESSAGE_PUBLISH) / 2 + 1)
+#define MESSAGES ((MESSAGE_PROBE - MESSAGE_PUBLISH) / 2 + 1)
 
 struct asker {
     struct list node; /* in one of service->askers */

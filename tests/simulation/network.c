@@ -83,6 +83,7 @@ static uint64_t patience(struct sim *sim, uint16_t type) {
     case MESSAGE_PUBLISH:
     case MESSAGE_REMOVE:
     case MESSAGE_LOOKUP:
+    case MESSAGE_PROBE:
         return sim_units(sim, 25, 60);
     case SIM_WRITE:
         return sim_units(sim, 60, 120);

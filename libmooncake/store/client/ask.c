@@ -1,10 +1,15 @@
-/* store/client/ask.c - removes and listings: what the master alone does.
+/* store/client/ask.c - removes, probes and listings: what the master alone does.
  *
  * A remove has an open sequence number (rule 5) until it is answered, and is repeated under it.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/client/inside.h"
+#include "wire/endian.h"
+
+#define HASH_SIZE 16u
+#define PROBE_ITEMS 16384u /* in a letter */
 
 /* ---- Removes ---- */
 
@@ -79,6 +84,77 @@ void remove_end(struct client *client, struct client_op *op, struct client_item 
     if (item->publication != NULL)
         publication_free(client, item->publication);
     op_finish(op, item, asked ? MC_ERR_INDETERMINATE : MC_ERR_UNAVAILABLE);
+}
+
+/* ---- Probes ---- */
+
+/* Sends the next items from *index on that aren't answered, and moves it behind them. False: none were left, or memory
+ * is short. */
+static bool probe_send(struct client *client, uint64_t now, struct client_op *op, size_t *index, struct outbox *out) {
+    struct letter *letter = NULL;
+    struct sent *sent;
+    uint8_t *hashes;
+    size_t room;
+
+    while (*index < op->count && op->items[*index].stage != GET_ASK)
+        ++*index;
+    if (*index == op->count)
+        return false;
+    room = op->count - *index < PROBE_ITEMS ? op->count - *index : PROBE_ITEMS;
+    sent = sent_new(client, now, op, MESSAGE_PROBE, (uint32_t)room);
+    hashes = sent != NULL ? malloc(room * HASH_SIZE) : NULL;
+    for (; hashes != NULL && *index < op->count && sent->count < room; ++*index) {
+        struct client_item *item = &op->items[*index];
+
+        if (item->stage != GET_ASK)
+            continue;
+        endian_put64(hashes + sent->count * HASH_SIZE, item->hash.high);
+        endian_put64(hashes + sent->count * HASH_SIZE + 8, item->hash.low);
+        sent->members[sent->count++].item = item;
+    }
+    if (hashes != NULL)
+        letter = outbox_probe(out, sent->tag,
+                              &(struct message_probe){.client = client->options.id,
+                                                      .epoch = client->epoch,
+                                                      .hashes = {.data = hashes, .length = sent->count * HASH_SIZE}});
+    free(hashes);
+    return sent_add(client, sent, letter);
+}
+
+enum client_need probe_next(struct client *client, uint64_t now, struct client_op *op, struct outbox *out) {
+    enum client_need need;
+    size_t index = 0;
+
+    if (!epoch_known(client, now, op, out, false, &need))
+        return need;
+    while (index < op->count && probe_send(client, now, op, &index, out))
+        ;
+    return op->unanswered > 0 ? CLIENT_SEND : op_pause(client, now, op);
+}
+
+void probe_answer(struct client *client, uint64_t now, struct sent *sent, int32_t status, const uint8_t *body,
+                  size_t length) {
+    struct message_probed probed;
+    struct message_stamp stamp;
+
+    if (status == MC_OK)
+        status = message_unpack_probed(body, length, &probed);
+    if (status == MC_OK)
+        status = stamp_take(client, now, sent->at, probed.stamp, &stamp);
+    if (status == MC_OK && probed.found.length != sent->count)
+        status = MC_ERR_PROTOCOL;
+    if (status != MC_OK) {
+        sent->op->failed = true;
+        return;
+    }
+    client->lookups += sent->count;
+    for (uint32_t i = 0; i < sent->count; i++) {
+        struct client_item *item = sent->members[i].item;
+
+        if (!probed.found.data[i])
+            cache_drop(client, &item->hash);
+        op_finish(sent->op, item, probed.found.data[i] ? MC_OK : MC_ERR_NOT_FOUND);
+    }
 }
 
 /* ---- Listings ---- */

@@ -237,6 +237,8 @@ enum client_need client_next(struct client *client, uint64_t now, struct client_
         return put_next(client, now, op, out);
     case CLIENT_REMOVE:
         return remove_next(client, now, op, out);
+    case CLIENT_EXISTS:
+        return probe_next(client, now, op, out);
     case CLIENT_LIST:
         return list_next(client, now, op, out);
     default:
@@ -268,6 +270,9 @@ void client_answer(struct client *client, uint64_t now, struct client_op *op, ui
         break;
     case MESSAGE_LOOKUP:
         get_located(client, now, sent, status, body, length);
+        break;
+    case MESSAGE_PROBE:
+        probe_answer(client, now, sent, status, body, length);
         break;
     case MESSAGE_REMOVE:
         remove_answer(client, now, sent, status, body, length);

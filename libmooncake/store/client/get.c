@@ -87,7 +87,7 @@ static void item_asked(struct client *client, struct client_op *op, struct clien
     item->next = 0;
     item->from_cache = false;
     cache_put(client, item, stamp->sequence);
-    if (op->kind == CLIENT_SIZE || op->kind == CLIENT_EXISTS) {
+    if (op->kind == CLIENT_SIZE) {
         item->found = item->places[0].length;
         op_finish(op, item, MC_OK);
         return;
@@ -121,9 +121,12 @@ void get_located(struct client *client, uint64_t now, struct sent *sent, int32_t
 }
 
 static enum client_need lookup(struct client *client, uint64_t now, struct client_op *op, struct outbox *out) {
-    bool probe = op->kind == CLIENT_SIZE || op->kind == CLIENT_EXISTS;
-    struct bundle bundle = {
-        .client = client, .op = op, .out = out, .now = now, .type = MESSAGE_LOOKUP, .flags = probe ? LOOKUP_PROBE : 0};
+    struct bundle bundle = {.client = client,
+                            .op = op,
+                            .out = out,
+                            .now = now,
+                            .type = MESSAGE_LOOKUP,
+                            .flags = op->kind == CLIENT_SIZE ? LOOKUP_PROBE : 0};
     enum client_need need;
 
     if (!epoch_known(client, now, op, out, false, &need))

@@ -6,8 +6,8 @@
  * stock.c     reservations: asking, keeping, giving back (rules 2 and 3)
  * put.c       placing and writing (rules 3 and 4)
  * publication.c  publishing, until it is settled (rules 4, 5, 13 and 16)
- * get.c       locating and reading (rules 10 and 11); sizes and probes
- * ask.c       removes and listings
+ * get.c       locating and reading (rules 10 and 11); sizes
+ * ask.c       removes, probes and listings
  * cache.c     locations
  */
 #ifndef MC_STORE_CLIENT_INSIDE_H
@@ -313,6 +313,9 @@ enum client_need remove_next(struct client *client, uint64_t now, struct client_
 void remove_answer(struct client *client, uint64_t now, struct sent *sent, int32_t status, const uint8_t *body,
                    size_t length);
 void remove_end(struct client *client, struct client_op *op, struct client_item *item);
+enum client_need probe_next(struct client *client, uint64_t now, struct client_op *op, struct outbox *out);
+void probe_answer(struct client *client, uint64_t now, struct sent *sent, int32_t status, const uint8_t *body,
+                  size_t length);
 enum client_need list_next(struct client *client, uint64_t now, struct client_op *op, struct outbox *out);
 void list_answer(struct client *client, uint64_t now, struct sent *sent, int32_t status, const uint8_t *body,
                  size_t length);

@@ -24,6 +24,14 @@ struct entry *index_find_hash(const struct master *master, const struct key_hash
     return NULL;
 }
 
+void index_fetch(const struct master *master, uint64_t high) {
+    table_fetch(shard(master, high), high);
+}
+
+void index_fetch_entry(const struct master *master, uint64_t high) {
+    __builtin_prefetch(table_chain(shard(master, high), high));
+}
+
 static struct entry *find(const struct master *master, const struct key_hash *hash, const void *key, uint32_t length) {
     struct table_node *node = table_chain(shard(master, hash->high), hash->high);
 

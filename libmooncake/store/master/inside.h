@@ -251,6 +251,9 @@ void master_look_around(struct master *master, uint64_t now);
 /* index.c */
 struct entry *index_find(const struct master *master, const void *key, uint32_t length);
 struct entry *index_find_hash(const struct master *master, const struct key_hash *hash);
+/* Has the processor fetch what index_find_hash looks at first; and then what it looks at next. */
+void index_fetch(const struct master *master, uint64_t high);
+void index_fetch_entry(const struct master *master, uint64_t high);
 /* Found or made; NULL if memory is short. What is made and stays empty goes with entry_settle. */
 struct entry *index_obtain(struct master *master, const void *key, uint32_t length);
 /* Frees the entry if nothing is left of it. */
@@ -341,6 +344,7 @@ int32_t master_poll(struct master *master, struct call *call);
 int32_t master_publish(struct master *master, struct call *call);
 int32_t master_remove(struct master *master, struct call *call);
 int32_t master_lookup(struct master *master, struct call *call);
+int32_t master_probe(struct master *master, struct call *call);
 int32_t master_list(struct master *master, struct call *call);
 int32_t master_beat(struct master *master, struct call *call);
 

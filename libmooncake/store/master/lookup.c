@@ -87,6 +87,61 @@ int32_t master_lookup(struct master *master, struct call *call) {
     return master_sent(outbox_located(call->out, call->tag, &located), &master->list);
 }
 
+/* ---- Probes ---- */
+
+#define FETCHED 16u /* hashes, before they are looked up: the index is larger than the cache */
+
+static uint64_t high_of(struct message_bytes hashes, uint32_t index) {
+    return endian_get64(hashes.data + (size_t)index * HASH_SIZE);
+}
+
+static void fetch_ahead(const struct master *master, struct message_bytes hashes, uint32_t index) {
+    uint32_t count = hashes.length / HASH_SIZE;
+
+    if (index + FETCHED < count)
+        index_fetch(master, high_of(hashes, index + FETCHED));
+    if (index + FETCHED / 2 < count)
+        index_fetch_entry(master, high_of(hashes, index + FETCHED / 2));
+}
+
+int32_t master_probe(struct master *master, struct call *call) {
+    struct message_probed probed = {0};
+    struct message_probe probe;
+    uint32_t count;
+    uint8_t *found;
+    int32_t status;
+
+    if (message_unpack_probe(call->body, call->length, &probe) != MC_OK || probe.hashes.length % HASH_SIZE != 0)
+        return MC_ERR_PROTOCOL;
+    status = master_enter(master, call, &probe.client, probe.epoch);
+    if (status != MC_OK)
+        return status;
+    count = probe.hashes.length / HASH_SIZE;
+    items_reuse(&master->list);
+    found = items_add(&master->list, count);
+    if (found == NULL)
+        return MC_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        struct key_hash hash = {.high = high_of(probe.hashes, i),
+                                .low = endian_get64(probe.hashes.data + (size_t)i * HASH_SIZE + 8)};
+        struct entry *entry;
+
+        fetch_ahead(master, probe.hashes, i);
+        entry = index_find_hash(master, &hash);
+        if (entry != NULL && !list_empty(&master->draining))
+            entry_bury(master, call->now, entry);
+        found[i] = entry != NULL && (entry->pending != NULL || entry->current != NULL);
+        if (entry != NULL && !found[i] && !list_empty(&entry->doubts))
+            return park_block(call, entry); /* rule 15 */
+    }
+    if (!master_stamp(master, call, &probed.stamp))
+        return MC_ERR_NO_MEMORY;
+    probed.found = (struct message_bytes){.data = found, .length = count};
+    return master_sent(outbox_probed(call->out, call->tag, &probed), &master->list);
+}
+
+/* ---- Signs of life ---- */
+
 static void note_reads(struct master *master, struct message_bytes reads) {
     for (; reads.length >= HASH_SIZE; reads.data += HASH_SIZE, reads.length -= HASH_SIZE) {
         struct key_hash hash = {.high = endian_get64(reads.data), .low = endian_get64(reads.data + 8)};

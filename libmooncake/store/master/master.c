@@ -230,6 +230,8 @@ static int32_t handle(struct master *master, struct call *call) {
         return master_publish(master, call);
     case MESSAGE_LOOKUP:
         return master_lookup(master, call);
+    case MESSAGE_PROBE:
+        return master_probe(master, call);
     case MESSAGE_REMOVE:
         return master_remove(master, call);
     case MESSAGE_LIST:

@@ -102,6 +102,13 @@ struct table_node *table_chain(const struct table *table, uint64_t hash) {
     return table->buckets == NULL ? NULL : *chain(table, hash, &bits);
 }
 
+void table_fetch(const struct table *table, uint64_t hash) {
+    uint32_t bits;
+
+    if (table->buckets != NULL)
+        __builtin_prefetch(chain(table, hash, &bits));
+}
+
 struct table_node *table_chain_range(const struct table *table, uint64_t hash, uint64_t *ret_end) {
     uint32_t bits = 0;
     struct table_node *first = table->buckets == NULL ? NULL : *chain(table, hash, &bits);

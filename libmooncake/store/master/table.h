@@ -37,6 +37,9 @@ void table_remove(struct table *table, struct table_node *node);
 /* The elements of one bucket, linked by `next`: all that have this hash, and others. */
 struct table_node *table_chain(const struct table *table, uint64_t hash);
 
+/* Has the processor fetch where table_chain looks. */
+void table_fetch(const struct table *table, uint64_t hash);
+
 /* The same; and the first hash behind this bucket (0: there is none). */
 struct table_node *table_chain_range(const struct table *table, uint64_t hash, uint64_t *ret_end);
 

@@ -95,8 +95,51 @@ static void a_listing_is_a_page_a_call(void **state) {
     items_clear(&world->op.listed);
 }
 
+#define PROBES 20000u /* more than a letter holds */
+
+static void probes_tell_each_key_apart_in_as_few_letters_as_it_takes(void **state) {
+    struct world *world = *state;
+    struct client_item *items = calloc(PROBES, sizeof(*items));
+    char(*keys)[8] = calloc(PROBES, sizeof(*keys));
+
+    assert_non_null(items);
+    assert_non_null(keys);
+    assert_int_equal(world_one(world, CLIENT_PUT, "k7", "value", 0), MC_OK);
+    assert_int_equal(world_one(world, CLIENT_PUT, "k19999", "value", 0), MC_OK);
+    for (uint32_t i = 0; i < PROBES; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "k%u", i);
+        items[i] = item_of(keys[i], NULL);
+    }
+    items[3].key_length = 0;
+    world_run(world, CLIENT_EXISTS, items, PROBES, NULL);
+    for (uint32_t i = 0; i < PROBES; i++)
+        assert_int_equal(items[i].status, i == 3                 ? MC_ERR_INVALID_KEY
+                                          : i == 7 || i == 19999 ? MC_OK
+                                                                 : MC_ERR_NOT_FOUND);
+    assert_int_equal(world->letters[MESSAGE_PROBE], 2);
+    assert_int_equal(world->stages, 1);
+    free(items);
+    free(keys);
+}
+
+static void an_answer_to_a_probe_that_lacks_a_byte_is_none(void **state) {
+    struct world *world = *state;
+
+    assert_int_equal(world_one(world, CLIENT_PUT, "key", "value", 0), MC_OK);
+    world->probe_short = 1;
+    assert_int_equal(world_one(world, CLIENT_EXISTS, "key", NULL, 0), MC_ERR_UNAVAILABLE);
+    assert_true(world->letters[MESSAGE_PROBE] > 1);
+    world->probe_short = 0;
+    world->refusals[MESSAGE_PROBE] = 1;
+    world->refuse[MESSAGE_PROBE] = MC_ERR_UNAVAILABLE;
+    assert_int_equal(world_one(world, CLIENT_EXISTS, "key", NULL, 0), MC_OK);
+    assert_int_equal(world->letters[MESSAGE_PROBE], 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        WORLD_TEST(probes_tell_each_key_apart_in_as_few_letters_as_it_takes),
+        WORLD_TEST(an_answer_to_a_probe_that_lacks_a_byte_is_none),
         WORLD_TEST(a_batch_of_removes_is_one_letter),
         WORLD_TEST(a_remove_is_repeated_under_its_number),
         WORLD_TEST(a_remove_without_an_answer_is_indeterminate),

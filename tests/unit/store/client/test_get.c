@@ -347,7 +347,7 @@ static void a_lookup_asks_for_no_more_keys_than_its_answer_has_room_for(void **s
         items[i] = item_of(keys[i], NULL);
     }
     put(world, "key", 1); /* the epoch is known from here on */
-    world_run(world, CLIENT_EXISTS, items, KEYS, NULL);
+    world_run(world, CLIENT_SIZE, items, KEYS, NULL);
     for (uint32_t i = 0; i < KEYS; i++)
         assert_int_equal(items[i].status, MC_ERR_NOT_FOUND);
     assert_int_equal(world->letters[MESSAGE_LOOKUP], 3); /* 1,024 findings with all replicas of two versions fit */
@@ -366,7 +366,8 @@ static void sizes_and_probes_read_nothing_and_are_no_use(void **state) {
     assert_int_equal(item.found, 5);
     assert_int_equal(world->lookup_flags, LOOKUP_PROBE);
     assert_int_equal(world_one(world, CLIENT_EXISTS, "key", NULL, 0), MC_OK);
-    assert_int_equal(world->lookup_flags, LOOKUP_PROBE);
+    assert_int_equal(world->letters[MESSAGE_PROBE], 1);
+    assert_int_equal(world->letters[MESSAGE_LOOKUP], 0);
     assert_int_equal(world_one(world, CLIENT_EXISTS, "no", NULL, 0), MC_ERR_NOT_FOUND);
     assert_int_equal(world->reads, 0);
 }

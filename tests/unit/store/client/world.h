@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "store/client/client.h"
+#include "wire/endian.h"
 
 #define MS CLOCK_MILLISECOND
 #define OWNERS_MAX 4u
@@ -41,6 +42,7 @@ struct world {
     struct outbox out;
     uint64_t now;
     struct client_op op;
+    uint32_t probe_short; /* answers to PROBE lack so many bytes */
 
     /* The master. */
     uint64_t epoch, sequence, settled, lease, owners_version, versions;
@@ -263,6 +265,26 @@ static inline void world_lookup(struct world *world, struct client_op *op, const
     items_clear(&findings);
 }
 
+static inline void world_probe(struct world *world, struct client_op *op, const struct letter *letter) {
+    struct message_probed probed = {0};
+    struct message_probe probe;
+    uint8_t *found;
+
+    assert_int_equal(message_unpack_probe(letter->body, letter->length, &probe), MC_OK);
+    assert_int_equal(probe.hashes.length % 16, 0);
+    found = calloc(1, probe.hashes.length / 16);
+    assert_non_null(found);
+    for (uint32_t i = 0; i < probe.hashes.length / 16; i++)
+        for (uint32_t k = 0; k < world->object_count; k++)
+            if (world->objects[k].hash.high == endian_get64(probe.hashes.data + 16 * i) &&
+                world->objects[k].hash.low == endian_get64(probe.hashes.data + 16 * i + 8))
+                found[i] = world->objects[k].there;
+    probed.stamp = world_stamp(world);
+    probed.found = (struct message_bytes){.data = found, .length = probe.hashes.length / 16 - world->probe_short};
+    WORLD_ANSWER(world, op, letter, probed, &probed);
+    free(found);
+}
+
 static inline void world_remove(struct world *world, struct client_op *op, const struct letter *letter) {
     struct message_removed removed = {0};
     struct message_removal removal;
@@ -308,7 +330,7 @@ static inline void world_serve(struct world *world, struct client_op *op, const 
     static void (*const serve[TYPES])(struct world *, struct client_op *, const struct letter *) = {
         [MESSAGE_RESERVE] = world_reserve, [MESSAGE_RELEASE] = world_release, [MESSAGE_BEAT] = world_beat,
         [MESSAGE_PUBLISH] = world_publish, [MESSAGE_LOOKUP] = world_lookup,   [MESSAGE_REMOVE] = world_remove,
-        [MESSAGE_LIST] = world_list,
+        [MESSAGE_LIST] = world_list,       [MESSAGE_PROBE] = world_probe,
     };
 
     assert_true(letter->type < TYPES && serve[letter->type] != NULL);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/endian.h"
+
 static uint8_t kept[1u << 20];
 
 static void members_changed(void *context, struct master *master) {
@@ -216,6 +218,31 @@ int32_t bench_lookup(struct bench *bench, const char *key, uint32_t flags, struc
         result = (int32_t)finding.status;
         if (result == MC_OK)
             result = read_places(finding.locations, ret_places);
+    }
+    free(letter);
+    assert_int_equal(bench_probe(bench, key), result == MC_ERR_NOT_FOUND ? 0 : result > 0 ? 1 : result);
+    return result;
+}
+
+int32_t bench_probe(struct bench *bench, const char *key) {
+    struct message_probe probe = {.client = bench_client(99), .epoch = bench->epoch};
+    struct key_hash hash = key_hash(key, strlen(key));
+    struct message_probed probed;
+    struct letter *letter;
+    uint8_t bytes[16];
+    int32_t result;
+
+    endian_put64(bytes, hash.high);
+    endian_put64(bytes + 8, hash.low);
+    probe.hashes = (struct message_bytes){.data = bytes, .length = sizeof(bytes)};
+    letter = bench_take(bench, bench_send_probe(bench, &probe));
+    if (letter == NULL)
+        return SILENT;
+    result = letter->status;
+    if (result == MC_OK) {
+        assert_int_equal(message_unpack_probed(letter->body, letter->length, &probed), MC_OK);
+        assert_int_equal(probed.found.length, 1);
+        result = probed.found.data[0];
     }
     free(letter);
     return result;

@@ -84,6 +84,9 @@ int32_t bench_verdict(struct bench *bench, uint64_t tag, struct message_verdict 
 /* Asks and reads at once: how many places the key has, with the first of them; or a negative status; or SILENT. */
 int32_t bench_lookup(struct bench *bench, const char *key, uint32_t flags, struct message_place *ret_places);
 
+/* Asks whether it is there: 1, 0, a negative status, or SILENT. bench_lookup does so too, and the two must agree. */
+int32_t bench_probe(struct bench *bench, const char *key);
+
 /* The stamp of an answer to a BEAT; floors point into memory that stays until the next call. */
 struct message_stamp bench_beat(struct bench *bench, uint32_t client);
 /* The floor of an owner in a stamp; 0 if there is none. */

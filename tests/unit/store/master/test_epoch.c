@@ -163,6 +163,8 @@ static void a_key_in_doubt_is_not_decided_about(void **state) {
     (void)state;
     bench_mount(bench, 1, &doubt, 1);
     assert_int_equal(bench_lookup(bench, "k", 0, NULL), SILENT);
+    assert_int_equal(bench_probe(bench, "k"), SILENT);
+    assert_int_equal(bench_probe(bench, "other"), 0);
     put = bench_put(bench, 2, 1, "k", 0, 1, 9);
     removal = bench_remove(bench, 3, 1, "k");
     assert_int_equal(bench_verdict(bench, put, NULL), SILENT);
