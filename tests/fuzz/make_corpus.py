@@ -168,6 +168,8 @@ def store_messages() -> dict[str, bytes]:
         "25-commands": struct.pack("<Q", 3) + items(struct.pack("<IQQQQ", 2, 4096, 7, 3, 9)),
         "26-unmount": SEGMENT + struct.pack("<Q", 3),
         "27-unmounted": b"",
+        "28-probe": CLIENT + struct.pack("<Q", 3) + text(bytes(range(32))),
+        "29-probed": stamped + text(b"\x01\x00"),
     }
 
 

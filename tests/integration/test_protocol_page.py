@@ -46,7 +46,8 @@ def test_the_messages_are_those_of_messages_def() -> None:
         [number, name, str(16 + int(number)) if int(number) % 2 == 0 else "", described_fields(kind)]
         for name, number, kind in re.findall(r"^MESSAGE\((\w+), \w+, (\d+), (\w+)\)", text, re.MULTILINE)
     ]
-    assert [row[0] for row in expected] == [str(number) for number in range(28)]
+    assert [row[0] for row in expected] == [str(number) for number in range(len(expected))]
+    assert len(expected) >= 30
     assert table_after("checked against libmooncake/wire/messages.def") == expected
 
 
