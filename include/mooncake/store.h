@@ -31,6 +31,8 @@
 #define MC_SEGMENT_NAME_MAX 288u
 #define MC_REPLICAS_MAX 8u
 #define MC_STORE_BATCH_MAX 65536u
+/* Pieces of memory in a batch, at most. */
+#define MC_STORE_PIECES_MAX 1048576u
 
 /* A store. The pointer is a token and must not be dereferenced. */
 typedef struct mc_store mc_store;
@@ -156,6 +158,33 @@ MC_API int32_t mc_store_get_batch(mc_store *store, const struct mc_keys *keys, v
                                   const uint64_t *capacities, uint64_t timeout_ns, int64_t *ret_lengths,
                                   struct mc_error *error);
 
+/* ---- Objects in pieces ------------------------------------------------------------------------------------------ */
+
+/* A piece of the caller's memory, for a part of a value. */
+struct mc_piece {
+    void *address;
+    uint64_t length;
+    uint64_t offset; /* of the part in the value, with MC_GET_RANGES; else not used */
+};
+
+/* As mc_store_put_batch, of values that lie in pieces: counts[i] of `pieces` (of all objects, behind each other) hold
+ * value i, in order. 0 pieces are a value of zero bytes. */
+MC_API int32_t mc_store_put_pieces(mc_store *store, const struct mc_keys *keys, const struct mc_piece *pieces,
+                                   const uint32_t *counts, const struct mc_put_options *options, int32_t *ret_statuses,
+                                   struct mc_error *error);
+
+/* As mc_store_get_batch, to pieces: value i fills counts[i] of `pieces`, one behind the other, the last ones perhaps in
+ * part or not at all. With MC_GET_RANGES each piece gets the bytes from its `offset` on instead, and ret_lengths[i] is
+ * how many bytes that were in all; a range beyond the value's end is MC_ERR_INVALID_ARGUMENT. A part is not compared
+ * with the value's checksum, which is of the whole: over networks MC_ENGINE_CHECKSUM protects it. `flags`: MC_GET_*. */
+MC_API int32_t mc_store_get_pieces(mc_store *store, const struct mc_keys *keys, const struct mc_piece *pieces,
+                                   const uint32_t *counts, uint32_t flags, uint64_t timeout_ns, int64_t *ret_lengths,
+                                   struct mc_error *error);
+
+#define MC_GET_RANGES 1u
+
+/* ---- More batches ----------------------------------------------------------------------------------------------- */
+
 /* Views; where ret_lengths[i] is negative, there is none to release. */
 MC_API int32_t mc_store_view_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns,
                                    uint64_t *ret_views, const void **ret_data, int64_t *ret_lengths,
@@ -214,6 +243,10 @@ struct mc_store_operation {
     uint64_t *views;                  /* VIEW */
     const void **data;                /* VIEW */
     uint64_t timeout_ns;              /* put->timeout_ns must be 0 */
+    const struct mc_piece *pieces;    /* PUT, GET: instead of values, buffers and lengths */
+    const uint32_t *piece_counts;     /* of each object */
+    uint32_t flags;                   /* GET: MC_GET_* */
+    uint32_t reserved;                /* 0 */
 };
 
 /* Begins the operation on one of two threads of the store and returns; its time-out runs from here. Its completion appears in `queue`, with the operation's

@@ -1,4 +1,5 @@
 /* api/objects.c - the public calls of store.h on objects, single and in batches: they check, and run one operation. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #define PUT_OPTIONS_1_0 (offsetof(struct mc_put_options, timeout_ns) + sizeof(uint64_t)) /* the sizes in 1.0 */
 #define OPERATION_1_0 (offsetof(struct mc_store_operation, timeout_ns) + sizeof(uint64_t))
 #define PUT_FLAGS (MC_PUT_SOFT_PIN | MC_PUT_HARD_PIN | MC_PUT_UPSERT)
+#define GET_FLAGS MC_GET_RANGES
 #define LIST_MAX 65536u
 
 /* ---- Checks ---- */
@@ -52,10 +54,27 @@ static int32_t check_keys(const struct mc_keys *keys, struct mc_error *error) {
     return MC_OK;
 }
 
+static int32_t check_pieces(const struct operation *operation, struct mc_error *error) {
+    uint64_t total = 0;
+
+    if (operation->piece_counts == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "pieces have no counts");
+    for (size_t i = 0; i < operation->keys.count; i++)
+        total += operation->piece_counts[i];
+    if (total > MC_STORE_PIECES_MAX)
+        return status_set(error, MC_ERR_TOO_LARGE, 0, "%" PRIu64 " pieces are more than %u", total,
+                          MC_STORE_PIECES_MAX);
+    if (operation->pieces == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "pieces are NULL");
+    return MC_OK;
+}
+
 /* Are the columns there that the kind needs? */
 static int32_t check_columns(const struct operation *operation, struct mc_error *error) {
     bool puts = operation->kind == MC_STORE_PUT, gets = operation->kind == MC_STORE_GET;
 
+    if (operation->pieces != NULL || operation->piece_counts != NULL)
+        return check_pieces(operation, error);
     if ((puts && operation->values == NULL) || (gets && operation->buffers == NULL) ||
         ((puts || gets) && operation->lengths == NULL))
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "values, buffers or lengths are NULL");
@@ -136,6 +155,33 @@ int32_t mc_store_get_batch(mc_store *store, const struct mc_keys *keys, void *co
         .kind = MC_STORE_GET, .buffers = buffers, .lengths = capacities, .found = ret_lengths};
 
     return run(store, &operation, NULL, keys, timeout_ns, error);
+}
+
+int32_t mc_store_put_pieces(mc_store *store, const struct mc_keys *keys, const struct mc_piece *pieces,
+                            const uint32_t *counts, const struct mc_put_options *options, int32_t *ret_statuses,
+                            struct mc_error *error) {
+    struct operation operation = {
+        .kind = MC_STORE_PUT, .pieces = pieces, .piece_counts = counts, .statuses = ret_statuses};
+
+    return run(store, &operation, options, keys, 0, error);
+}
+
+static int32_t check_get_flags(uint32_t flags, struct mc_error *error) {
+    return (flags & ~GET_FLAGS) == 0 ? MC_OK
+                                     : status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", flags);
+}
+
+int32_t mc_store_get_pieces(mc_store *store, const struct mc_keys *keys, const struct mc_piece *pieces,
+                            const uint32_t *counts, uint32_t flags, uint64_t timeout_ns, int64_t *ret_lengths,
+                            struct mc_error *error) {
+    struct operation operation = {.kind = MC_STORE_GET,
+                                  .pieces = pieces,
+                                  .piece_counts = counts,
+                                  .ranges = (flags & MC_GET_RANGES) != 0,
+                                  .found = ret_lengths};
+    int32_t status = check_get_flags(flags, error);
+
+    return status != MC_OK ? status : run(store, &operation, NULL, keys, timeout_ns, error);
 }
 
 int32_t mc_store_view_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns, uint64_t *ret_views,
@@ -340,6 +386,16 @@ int64_t mc_store_remove_all(mc_store *handle, uint64_t timeout_ns, struct mc_err
 
 /* ---- Asynchronous calls ---- */
 
+static int32_t check_submitted(const struct mc_store_operation *taken, struct mc_error *error) {
+    if (taken->kind < MC_STORE_PUT || taken->kind > MC_STORE_REMOVE)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "no kind of operation %u", taken->kind);
+    if (taken->reserved != 0 || (taken->flags != 0 && taken->kind != MC_STORE_GET))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "flags or reserved are not zero");
+    if (taken->flags != 0 && taken->pieces == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "ranges are of pieces");
+    return check_get_flags(taken->flags, error);
+}
+
 int32_t mc_store_submit(mc_store *handle, const struct mc_store_operation *given, mc_queue *queue_handle,
                         uint64_t user_data, uint64_t *ret_operation, struct mc_error *error) {
     struct mc_store_operation taken;
@@ -347,21 +403,27 @@ int32_t mc_store_submit(mc_store *handle, const struct mc_store_operation *given
     struct queue *queue;
     struct store *store;
     int32_t status;
+    bool moves;
 
     if (given == NULL || ret_operation == NULL)
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "operation or ret_operation is NULL");
     status = options_take(&taken, sizeof(taken), OPERATION_1_0, given, error);
     if (status != MC_OK)
         return status;
-    if (taken.kind < MC_STORE_PUT || taken.kind > MC_STORE_REMOVE)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "no kind of operation %u", taken.kind);
+    status = check_submitted(&taken, error);
+    if (status != MC_OK)
+        return status;
+    moves = taken.kind == MC_STORE_PUT || taken.kind == MC_STORE_GET;
     operation = (struct operation){
         .kind = taken.kind,
         .values = taken.kind == MC_STORE_PUT ? taken.values : NULL,
         .buffers = taken.kind == MC_STORE_GET ? taken.buffers : NULL,
-        .lengths = taken.kind == MC_STORE_PUT || taken.kind == MC_STORE_GET ? taken.lengths : NULL,
+        .lengths = moves ? taken.lengths : NULL,
         .statuses = taken.statuses,
         .found = taken.found,
+        .pieces = moves ? taken.pieces : NULL,
+        .piece_counts = moves ? taken.piece_counts : NULL,
+        .ranges = (taken.flags & MC_GET_RANGES) != 0,
         .views = taken.views,
         .data = taken.data,
     };

@@ -77,59 +77,142 @@ static void load_move(struct engine *engine, struct load *load, uint64_t deadlin
     batch_retire(batch);
 }
 
+/* ---- Pieces ---- */
+
+/* The part of a value of `length` bytes that piece i is for, of which `*done` bytes were had; false: there is none. */
+static bool next_part(const struct copy_memory *memory, uint32_t i, uint64_t length, uint64_t *done,
+                      struct mc_piece *ret_part) {
+    const struct mc_piece *piece = &memory->pieces[i];
+
+    *ret_part = *piece;
+    if (!memory->ranges) {
+        ret_part->offset = *done;
+        if (ret_part->length > length - *done)
+            ret_part->length = length - *done;
+    }
+    *done += ret_part->length;
+    return ret_part->length > 0;
+}
+
+/* Do all ranges lie within the value? */
+static bool within(const struct copy_memory *memory, uint64_t length) {
+    for (uint32_t i = 0; memory->ranges && i < memory->count; i++)
+        if (memory->pieces[i].offset > length || memory->pieces[i].length > length - memory->pieces[i].offset)
+            return false;
+    return true;
+}
+
+static void load_add_parts(struct load *load, const struct attachment *attachment, uint32_t opcode,
+                           const struct copy_memory *memory, uint64_t length, const struct message_place *place,
+                           enum slot_state state) {
+    uint64_t done = 0;
+    struct mc_piece part;
+
+    for (uint32_t i = 0; i < memory->count; i++)
+        if (next_part(memory, i, length, &done, &part))
+            load_add(load, attachment, opcode, part.address, place->offset + part.offset, part.length, place, state);
+}
+
+/* The first failure among the transfers of one object. */
+static int32_t outcome(const int32_t *statuses, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (statuses[i] != MC_OK)
+            return statuses[i];
+    return MC_OK;
+}
+
 /* ---- Writing ---- */
 
-static void write_mapped(struct client_write *write, uint8_t *memory) {
+static void write_mapped(const struct copy_source *source, uint8_t *segment) {
+    struct client_write *write = source->write;
     const struct client_item *item = write->item;
-    uint8_t *extent = memory + write->place.offset;
+    uint8_t *extent = segment + write->place.offset;
+    uint64_t done = 0;
+    uint32_t crc = 0;
+    struct mc_piece part;
 
-    write->description.crc = crc32c(slot_copy_summed(extent, item->value, item->length), item->key, item->key_length);
+    for (uint32_t i = 0; i < source->memory.count; i++)
+        if (next_part(&source->memory, i, item->length, &done, &part))
+            crc = slot_copy_summed(crc, extent + part.offset, part.address, part.length);
+    write->description.crc = crc32c(crc, item->key, item->key_length);
     slot_copy(extent + item->length, item->key, item->key_length);
-    slot_describe(slot_at(memory, &write->place), &write->description);
+    slot_describe(slot_at(segment, &write->place), &write->description);
     atomic_thread_fence(memory_order_release);
     write->status = MC_OK;
 }
 
-#define TRANSFERS_A_WRITE 3u
+static uint32_t checksum(const struct copy_memory *memory, uint64_t length, const struct client_item *item) {
+    uint64_t done = 0;
+    uint32_t crc = 0;
+    struct mc_piece part;
 
-static void load_write(struct load *load, struct client_write *write, const struct attachment *attachment) {
+    for (uint32_t i = 0; i < memory->count; i++)
+        if (next_part(memory, i, length, &done, &part))
+            crc = crc32c(crc, part.address, part.length);
+    return crc32c(crc, item->key, item->key_length);
+}
+
+static void load_write(struct load *load, const struct copy_source *source, const struct attachment *attachment) {
+    struct client_write *write = source->write;
     const struct client_item *item = write->item;
-    void *value = (void *)(uintptr_t)item->value, *key = (void *)(uintptr_t)item->key;
+    void *key = (void *)(uintptr_t)item->key;
 
-    write->description.crc = slot_checksum(item->value, item->length, item->key, item->key_length);
-    load_add(load, attachment, MC_WRITE, value, write->place.offset, item->length, &write->place, SLOT_RESERVED);
+    write->description.crc = checksum(&source->memory, item->length, item);
+    load_add_parts(load, attachment, MC_WRITE, &source->memory, item->length, &write->place, SLOT_RESERVED);
     load_add(load, attachment, MC_WRITE, key, write->place.offset + item->length, item->key_length, &write->place,
              SLOT_RESERVED);
     load_add(load, attachment, MC_WRITE, &write->description, write->place.slot + offsetof(struct slot, described),
              sizeof(write->description), &write->place, SLOT_RESERVED);
 }
 
-void copy_writes(struct engine *engine, struct client_write *writes, size_t count, uint64_t deadline) {
+static const struct attachment *far_attachment(const struct client_segment *segment) {
+    const struct attachment *attachment = segment->user;
+
+    return attachment->memory == NULL ? attachment : NULL;
+}
+
+/* Writes by transfers: all requests in one batch, those of a write behind each other. */
+static void write_far(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline) {
     struct load load = {0};
+    size_t *ends = calloc(count, sizeof(*ends)), first = 0; /* the requests of write i end before ends[i] */
     int32_t *statuses;
-    size_t next = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        struct attachment *attachment = writes[i].segment->user;
+    for (size_t i = 0; i < count && ends != NULL; i++) {
+        const struct attachment *attachment = far_attachment(sources[i].write->segment);
 
-        if (attachment->memory != NULL)
-            write_mapped(&writes[i], attachment->memory);
-        else
-            load_write(&load, &writes[i], attachment);
+        if (attachment != NULL)
+            load_write(&load, &sources[i], attachment);
+        ends[i] = load.count;
     }
-    statuses = load.count > 0 ? calloc(load.count, sizeof(*statuses)) : NULL;
-    if (statuses != NULL)
+    statuses = calloc(load.count > 0 ? load.count : 1, sizeof(*statuses));
+    if (statuses != NULL && ends != NULL)
         load_move(engine, &load, deadline, statuses);
-    for (size_t i = 0; i < count && load.count > 0; i++) {
-        if (((struct attachment *)writes[i].segment->user)->memory != NULL)
+    for (size_t i = 0; i < count; i++) {
+        if (far_attachment(sources[i].write->segment) == NULL)
             continue;
-        writes[i].status = statuses == NULL || load.short_of_memory ? MC_ERR_NO_MEMORY : MC_OK;
-        for (size_t j = 0; j < TRANSFERS_A_WRITE && writes[i].status == MC_OK; j++)
-            writes[i].status = statuses[next + j];
-        next += TRANSFERS_A_WRITE;
+        sources[i].write->status = statuses == NULL || ends == NULL || load.short_of_memory
+                                       ? MC_ERR_NO_MEMORY
+                                       : outcome(&statuses[first], ends[i] - first);
+        first = ends != NULL ? ends[i] : 0;
     }
+    free(ends);
     free(statuses);
     free(load.requests);
+}
+
+void copy_writes(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline) {
+    bool far = false;
+
+    for (size_t i = 0; i < count; i++) {
+        struct attachment *attachment = sources[i].write->segment->user;
+
+        if (attachment->memory != NULL)
+            write_mapped(&sources[i], attachment->memory);
+        else
+            far = true;
+    }
+    if (far)
+        write_far(engine, sources, count, deadline);
 }
 
 /* ---- Reading ---- */
@@ -144,28 +227,41 @@ static int32_t check_description(const struct client_read *read, const struct sl
     return MC_OK;
 }
 
-static int32_t check_bytes(const struct client_read *read, const void *buffer, uint32_t crc) {
-    return slot_checksum(buffer, read->length, read->item->key, read->item->key_length) == crc
-               ? MC_OK
-               : MC_ERR_CHECKSUM_MISMATCH;
+/* A part of an object can't be compared with a checksum of the whole. */
+static int32_t check_bytes(const struct copy_target *target, uint32_t crc) {
+    if (target->memory.ranges)
+        return within(&target->memory, target->read->length) ? MC_OK : MC_ERR_INVALID_ARGUMENT;
+    return checksum(&target->memory, target->read->length, target->read->item) == crc ? MC_OK
+                                                                                      : MC_ERR_CHECKSUM_MISMATCH;
 }
 
 int32_t copy_from_slot(const struct client_item *item, uint8_t *memory, const struct message_place *place,
-                       uint64_t length, void *buffer, bool verify) {
+                       uint64_t length, const struct copy_memory *to, bool verify) {
     const struct slot *slot = slot_at(memory, place);
     const uint8_t *value = memory + place->offset;
+    bool summed = verify && !to->ranges;
     uint32_t wanted, crc = 0;
+    uint64_t done = 0;
+    struct mc_piece part;
 
     if (!slot_look(slot, place->generation, &item->hash, length))
         return MC_ERR_GUARD_MISMATCH;
+    if (!within(to, length))
+        return MC_ERR_INVALID_ARGUMENT;
     wanted = slot_description(slot).crc;
-    if (verify)
-        crc = crc32c(slot_copy_summed(buffer, value, length), item->key, item->key_length);
-    else
-        slot_copy(buffer, value, length);
+    for (uint32_t i = 0; i < to->count; i++) {
+        if (!next_part(to, i, length, &done, &part))
+            continue;
+        if (summed)
+            crc = slot_copy_summed(crc, part.address, value + part.offset, part.length);
+        else
+            slot_copy(part.address, value + part.offset, part.length);
+    }
+    if (summed)
+        crc = crc32c(crc, item->key, item->key_length);
     if (!slot_look_again(slot, place->generation))
         return MC_ERR_GUARD_MISMATCH;
-    return verify && crc != wanted ? MC_ERR_CHECKSUM_MISMATCH : MC_OK;
+    return summed && crc != wanted ? MC_ERR_CHECKSUM_MISMATCH : MC_OK;
 }
 
 /* A read by transfers. */
@@ -174,15 +270,15 @@ struct remote_read {
     struct slot slot; /* as it was read */
     enum slot_state state;
     bool again;
+    size_t first; /* of its transfers … */
+    size_t count; /* … and how many */
 };
 
-#define TRANSFERS_A_READ 2u
-
 /* What became of a read whose transfers have ended. */
-static int32_t judge(struct remote_read *remote, const int32_t statuses[TRANSFERS_A_READ]) {
+static int32_t judge(struct remote_read *remote, const int32_t *statuses) {
     const struct client_read *read = remote->target->read;
     uint64_t word = remote->slot.word;
-    int32_t status = statuses[0] != MC_OK ? statuses[0] : statuses[1];
+    int32_t status = outcome(&statuses[remote->first], remote->count);
     struct slot_description described;
 
     remote->again = false;
@@ -199,25 +295,31 @@ static int32_t judge(struct remote_read *remote, const int32_t statuses[TRANSFER
         return status;
     described = slot_description(&remote->slot);
     status = check_description(read, &described);
-    return status == MC_OK ? check_bytes(read, remote->target->buffer, described.crc) : status;
+    return status == MC_OK ? check_bytes(remote->target, described.crc) : status;
+}
+
+/* The transfers of one read: its slot, and what is wanted of the object. */
+static void load_read(struct load *load, struct remote_read *remote) {
+    const struct client_read *read = remote->target->read;
+
+    remote->first = load->count;
+    load_add(load, read->segment->user, MC_READ, &remote->slot, read->place.slot, sizeof(struct slot), &read->place,
+             remote->state);
+    if (within(&remote->target->memory, read->length))
+        load_add_parts(load, read->segment->user, MC_READ, &remote->target->memory, read->length, &read->place,
+                       remote->state);
+    remote->count = load->count - remote->first;
 }
 
 /* Transfers all that are to be read (again). Returns how many want another try. */
 static size_t read_round(struct engine *engine, struct remote_read *remotes, size_t count, uint64_t deadline) {
     struct load load = {0};
     int32_t *statuses;
-    size_t next = 0, again = 0;
+    size_t again = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        const struct client_read *read = remotes[i].target->read;
-
-        if (!remotes[i].again)
-            continue;
-        load_add(&load, read->segment->user, MC_READ, &remotes[i].slot, read->place.slot, sizeof(struct slot),
-                 &read->place, remotes[i].state);
-        load_add(&load, read->segment->user, MC_READ, remotes[i].target->buffer, read->place.offset, read->length,
-                 &read->place, remotes[i].state);
-    }
+    for (size_t i = 0; i < count; i++)
+        if (remotes[i].again)
+            load_read(&load, &remotes[i]);
     statuses = calloc(load.count > 0 ? load.count : 1, sizeof(*statuses));
     if (statuses != NULL)
         load_move(engine, &load, deadline, statuses);
@@ -228,9 +330,8 @@ static size_t read_round(struct engine *engine, struct remote_read *remotes, siz
             remotes[i].again = false;
             remotes[i].target->read->status = MC_ERR_NO_MEMORY;
         } else {
-            remotes[i].target->read->status = judge(&remotes[i], statuses + next);
+            remotes[i].target->read->status = judge(&remotes[i], statuses);
         }
-        next += TRANSFERS_A_READ;
         again += remotes[i].again;
     }
     free(statuses);
@@ -248,7 +349,7 @@ void copy_reads(struct engine *engine, struct copy_target *targets, size_t count
 
         if (attachment->memory != NULL)
             read->status =
-                copy_from_slot(read->item, attachment->memory, &read->place, read->length, targets[i].buffer, verify);
+                copy_from_slot(read->item, attachment->memory, &read->place, read->length, &targets[i].memory, verify);
         else
             far++;
     }

@@ -8,22 +8,39 @@
 
 #include <stdbool.h>
 
+#include <mooncake/store.h>
+
 #include "store/client/client.h"
 #include "transfer/engine.h"
 
+/* The memory of an object at the caller: pieces that hold the value behind each other; or, where it is read by ranges,
+ * each the part of it at its offset. */
+struct copy_memory {
+    const struct mc_piece *pieces;
+    uint32_t count;
+    bool ranges;
+};
+
+/* Where an object is written from. */
+struct copy_source {
+    struct client_write *write;
+    struct copy_memory memory; /* write->item->length bytes */
+};
+
 /* Carries out all writes, and sets their status. */
-void copy_writes(struct engine *engine, struct client_write *writes, size_t count, uint64_t deadline);
+void copy_writes(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline);
 
 /* Where an object is to be read to. */
 struct copy_target {
     struct client_read *read;
-    void *buffer; /* read->length bytes */
+    struct copy_memory memory; /* at least read->length bytes, unless it is of ranges */
 };
 
 /* Copies an object of `length` bytes from its slot in a mapped segment. MC_OK only when it is proved to be the item's;
- * MC_ERR_GUARD_MISMATCH, MC_ERR_CHECKSUM_MISMATCH (with `verify`). */
+ * MC_ERR_GUARD_MISMATCH, MC_ERR_CHECKSUM_MISMATCH (with `verify`, of whole objects), MC_ERR_INVALID_ARGUMENT: a range
+ * lies beyond its end. */
 int32_t copy_from_slot(const struct client_item *item, uint8_t *memory, const struct message_place *place,
-                       uint64_t length, void *buffer, bool verify);
+                       uint64_t length, const struct copy_memory *to, bool verify);
 
 /* Carries out all reads, and sets their status. `verify`: checksums of mapped objects too. */
 void copy_reads(struct engine *engine, struct copy_target *targets, size_t count, bool verify, uint64_t deadline);

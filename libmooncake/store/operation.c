@@ -24,48 +24,109 @@ struct run {
     const struct operation *operation;
     struct client_op op;
     struct client_item *items;
-    struct view **views; /* MC_STORE_VIEW: of each item */
+    struct copy_memory *memories; /* MC_STORE_PUT, MC_STORE_GET: of each item */
+    struct mc_piece *ones;        /* the same where each is one piece */
+    struct view **views;          /* MC_STORE_VIEW: of each item */
     struct client_item few[FEW];
+    struct copy_memory few_memories[FEW];
+    struct mc_piece few_ones[FEW];
     struct view *few_views[FEW];
 };
 
 /* ---- Items ---- */
 
-/* Is the item's value or buffer memory at all? One that isn't fails by itself (and begins as one without a key). */
-static bool has_memory(const struct operation *operation, size_t i) {
-    const void *memory = operation->values != NULL    ? operation->values[i]
-                         : operation->buffers != NULL ? operation->buffers[i]
-                                                      : NULL;
-    uint64_t length = operation->lengths != NULL ? operation->lengths[i] : 0, end;
-
-    return length == 0 || (memory != NULL && checked_add((uint64_t)(uintptr_t)memory, length, &end));
+static bool has_memory(const struct operation *operation) {
+    return operation->kind == MC_STORE_PUT || operation->kind == MC_STORE_GET;
 }
 
-static bool make_items(struct run *run) {
-    size_t count = run->operation->keys.count;
-    const uint8_t *key = run->operation->keys.bytes;
+/* `few` if that is enough; NULL if memory is short. */
+static void *room_for(size_t count, void *few, size_t size) {
+    return count <= FEW ? few : calloc(count, size);
+}
 
-    run->items = count <= FEW ? run->few : calloc(count, sizeof(*run->items));
-    run->views = count <= FEW ? run->few_views : calloc(count, sizeof(struct view *));
-    if (run->items == NULL || run->views == NULL)
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        struct client_item *item = &run->items[i];
+static bool make_room(struct run *run) {
+    const struct operation *operation = run->operation;
+    size_t count = operation->keys.count;
+    bool memory = has_memory(operation), whole = operation->pieces == NULL;
 
-        item->key = key;
-        item->key_length = has_memory(run->operation, i) ? run->operation->keys.lengths[i] : 0;
-        key += run->operation->keys.lengths[i];
-        item->length = run->operation->lengths != NULL ? run->operation->lengths[i] : UINT64_MAX;
-        item->value = run->operation->values != NULL ? run->operation->values[i] : NULL;
+    run->items = room_for(count, run->few, sizeof(run->items[0]));
+    run->memories = memory ? room_for(count, run->few_memories, sizeof(run->memories[0])) : NULL;
+    run->ones = memory && whole ? room_for(count, run->few_ones, sizeof(run->ones[0])) : NULL;
+    run->views = operation->kind == MC_STORE_VIEW ? room_for(count, run->few_views, sizeof(run->views[0])) : NULL;
+    return run->items != NULL && (run->memories != NULL || !memory) && (run->ones != NULL || !memory || !whole) &&
+           (run->views != NULL || operation->kind != MC_STORE_VIEW);
+}
+
+static void free_room(struct run *run) {
+    if (run->items != run->few)
+        free(run->items);
+    if (run->memories != run->few_memories)
+        free(run->memories);
+    if (run->ones != run->few_ones)
+        free(run->ones);
+    if (run->views != run->few_views)
+        free(run->views);
+}
+
+/* How much it is; false: it is no memory at all, or more than there is. */
+static bool memory_length(const struct copy_memory *memory, uint64_t *ret_length) {
+    uint64_t length = 0, end;
+
+    for (uint32_t i = 0; i < memory->count; i++) {
+        const struct mc_piece *piece = &memory->pieces[i];
+
+        if (piece->length > 0 &&
+            (piece->address == NULL || !checked_add((uint64_t)(uintptr_t)piece->address, piece->length, &end)))
+            return false;
+        if (!checked_add(length, piece->length, &length))
+            return false;
     }
+    *ret_length = length;
     return true;
 }
 
-static void free_items(struct run *run) {
-    if (run->items != run->few)
-        free(run->items);
-    if (run->views != run->few_views)
-        free(run->views);
+static void take_memory(struct run *run, size_t i, size_t *first) {
+    const struct operation *operation = run->operation;
+    struct copy_memory *memory = &run->memories[i];
+
+    *memory = (struct copy_memory){.count = 1, .ranges = operation->ranges};
+    if (operation->pieces != NULL) {
+        memory->pieces = operation->pieces + *first;
+        memory->count = operation->piece_counts[i];
+        *first += memory->count;
+        return;
+    }
+    run->ones[i] = (struct mc_piece){
+        .address = operation->values != NULL ? (void *)(uintptr_t)operation->values[i] : operation->buffers[i],
+        .length = operation->lengths[i],
+    };
+    memory->pieces = &run->ones[i];
+}
+
+/* One whose memory is none begins as one without a key, and so fails by itself. */
+static bool make_items(struct run *run) {
+    const struct operation *operation = run->operation;
+    const uint8_t *key = operation->keys.bytes;
+    size_t first = 0;
+
+    if (!make_room(run))
+        return false;
+    for (size_t i = 0; i < operation->keys.count; i++) {
+        struct client_item *item = &run->items[i];
+
+        item->key = key;
+        item->key_length = operation->keys.lengths[i];
+        key += item->key_length;
+        item->length = UINT64_MAX;
+        if (run->memories == NULL)
+            continue;
+        take_memory(run, i, &first);
+        if (!memory_length(&run->memories[i], &item->length))
+            item->key_length = 0;
+        if (operation->ranges) /* whatever the length of the whole is */
+            item->length = UINT64_MAX;
+    }
+    return true;
 }
 
 /* ---- Bytes ---- */
@@ -74,14 +135,19 @@ static size_t index_of(const struct run *run, const struct client_read *read) {
     return (size_t)(read->item - run->items);
 }
 
-/* Prepares a read: pinned at once, or with a place to be copied to. False: its status is final. */
-static bool prepare_read(struct run *run, struct client_read *read, void **ret_buffer) {
-    struct view **view = &run->views[index_of(run, read)];
+/* Prepares a read: pinned at once, or with a place to be copied to, which for a view `copy` describes. False: its status
+ * is final. */
+static bool prepare_read(struct run *run, struct client_read *read, struct copy_target *ret_target,
+                         struct mc_piece *copy) {
+    size_t index = index_of(run, read);
+    struct view **view;
 
+    ret_target->read = read;
     if (run->operation->kind == MC_STORE_GET) {
-        *ret_buffer = run->operation->buffers[index_of(run, read)];
+        ret_target->memory = run->memories[index];
         return true;
     }
+    view = &run->views[index];
     if (*view != NULL) /* the copy of a replica that turned out bad */
         ref_drop(&(*view)->object.ref);
     *view = NULL;
@@ -91,28 +157,49 @@ static bool prepare_read(struct run *run, struct client_read *read, void **ret_b
     read->status = view_copy(run->store->engine, read->length, view);
     if (read->status != MC_OK)
         return false;
-    *ret_buffer = (*view)->copy;
+    *copy = (struct mc_piece){.address = (*view)->copy, .length = read->length};
+    ret_target->memory = (struct copy_memory){.pieces = copy, .count = 1};
     return true;
 }
 
 static void read_all(struct run *run) {
-    struct copy_target few[FEW];
-    struct copy_target *targets = run->op.read_count <= FEW ? few : calloc(run->op.read_count, sizeof(*targets));
-    size_t count = 0;
+    size_t count = 0, all = run->op.read_count;
+    struct copy_target few[FEW], *targets = room_for(all, few, sizeof(few[0]));
+    struct mc_piece few_copies[FEW], *copies = room_for(all, few_copies, sizeof(few_copies[0]));
 
-    for (size_t i = 0; i < run->op.read_count; i++) {
+    for (size_t i = 0; i < all; i++) {
         struct client_read *read = &run->op.reads[i];
-        void *buffer;
 
-        if (targets == NULL)
+        if (targets == NULL || copies == NULL)
             read->status = MC_ERR_NO_MEMORY;
-        else if (prepare_read(run, read, &buffer))
-            targets[count++] = (struct copy_target){.read = read, .buffer = buffer};
+        else if (prepare_read(run, read, &targets[count], &copies[count]))
+            count++;
     }
     if (count > 0)
         copy_reads(run->store->engine->engine, targets, count, run->store->verify, run->op.deadline);
     if (targets != few)
         free(targets);
+    if (copies != few_copies)
+        free(copies);
+}
+
+static void write_until(struct run *run, uint64_t deadline) {
+    size_t count = run->op.write_count;
+    struct copy_source few[FEW], *sources = room_for(count, few, sizeof(few[0]));
+
+    for (size_t i = 0; i < count; i++) {
+        struct client_write *write = &run->op.writes[i];
+
+        if (sources != NULL)
+            sources[i] =
+                (struct copy_source){.write = write, .memory = run->memories[(size_t)(write->item - run->items)]};
+        else
+            write->status = MC_ERR_NO_MEMORY;
+    }
+    if (sources != NULL)
+        copy_writes(run->store->engine->engine, sources, count, deadline);
+    if (sources != few)
+        free(sources);
 }
 
 /* An owner that takes nothing doesn't keep the put until its deadline: it goes elsewhere (rule 3: by another slot). */
@@ -125,7 +212,7 @@ static void write_all(struct run *run) {
     deadline = clock_after(clock_now(), patience);
     if (deadline > op->deadline)
         deadline = op->deadline;
-    copy_writes(run->store->engine->engine, op->writes, op->write_count, deadline);
+    write_until(run, deadline);
     for (size_t i = 0; i < op->write_count; i++)
         if (op->writes[i].status == MC_ERR_TIMEOUT && clock_now() < op->deadline)
             op->writes[i].status = MC_ERR_UNREACHABLE;
@@ -150,7 +237,7 @@ static size_t read_known(struct run *run) {
         if (hit->segment == NULL || item->key_length == 0)
             continue;
         item->status =
-            copy_from_slot(item, hit->memory, &hit->place, hit->length, run->operation->buffers[i], run->store->verify);
+            copy_from_slot(item, hit->memory, &hit->place, hit->length, &run->memories[i], run->store->verify);
         item->known = item->status == MC_OK;
         item->found = hit->length;
         left -= item->known;
@@ -177,28 +264,37 @@ static void drive(struct run *run) {
 
 /* ---- Results ---- */
 
-static int32_t hand_over_view(struct run *run, size_t i) {
+static int32_t hand_over_view(struct run *run, size_t i, int32_t status) {
     struct view *view = run->views[i];
-    int32_t status;
 
     if (view == NULL)
-        return MC_ERR_INTERNAL;
-    status = object_publish(&view->object, &run->operation->views[i]);
+        return status != MC_OK ? status : MC_ERR_INTERNAL;
+    if (status == MC_OK)
+        status = object_publish(&view->object, &run->operation->views[i]);
     if (status == MC_OK)
         run->operation->data[i] = view->data;
+    ref_drop(&view->object.ref);
     return status;
+}
+
+/* Of the value; or how much was read of it. */
+static uint64_t length_of(const struct run *run, size_t i) {
+    uint64_t length = run->items[i].found;
+
+    if (run->operation->ranges)
+        (void)memory_length(&run->memories[i], &length);
+    return length;
 }
 
 /* Stores the result of item i where the kind has it; its status. */
 static int32_t hand_over(struct run *run, size_t i) {
     const struct operation *operation = run->operation;
     const struct client_item *item = &run->items[i];
-    int32_t status = has_memory(operation, i) ? item->status : MC_ERR_INVALID_ARGUMENT;
+    bool refused = item->key_length == 0 && operation->keys.lengths[i] > 0;
+    int32_t status = refused ? MC_ERR_INVALID_ARGUMENT : item->status;
 
-    if (operation->kind == MC_STORE_VIEW && status == MC_OK)
-        status = hand_over_view(run, i);
-    if (run->views[i] != NULL)
-        ref_drop(&run->views[i]->object.ref);
+    if (operation->kind == MC_STORE_VIEW)
+        status = hand_over_view(run, i, status);
     switch (operation->kind) {
     case MC_STORE_EXISTS:
         operation->statuses[i] = status == MC_OK ? 1 : status == MC_ERR_NOT_FOUND ? 0 : status;
@@ -208,7 +304,7 @@ static int32_t hand_over(struct run *run, size_t i) {
         operation->statuses[i] = status;
         return status;
     default:
-        operation->found[i] = status == MC_OK ? (int64_t)item->found : status;
+        operation->found[i] = status == MC_OK ? (int64_t)length_of(run, i) : status;
         return status;
     }
 }
@@ -283,7 +379,7 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
 
     *ret_failed = 0;
     if (!make_items(&run)) {
-        free_items(&run);
+        free_room(&run);
         return status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %zu items", operation->keys.count);
     }
     if (operation->kind != MC_STORE_GET || read_known(&run) > 0) {
@@ -302,7 +398,7 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
     }
     if (first != MC_OK)
         explain(&run, first_index, first, *ret_failed, error);
-    free_items(&run);
+    free_room(&run);
     return first;
 }
 

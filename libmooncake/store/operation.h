@@ -16,7 +16,10 @@ struct operation {
     const void *const *values;
     void *const *buffers;
     const uint64_t *lengths;
-    struct mc_put_options put; /* complete, but for its timeout_ns, which doesn't count */
+    const struct mc_piece *pieces; /* instead of those three: of all objects behind each other … */
+    const uint32_t *piece_counts;  /* … so many of each */
+    bool ranges;                   /* the pieces are for parts of objects */
+    struct mc_put_options put;     /* complete, but for its timeout_ns, which doesn't count */
     uint64_t deadline;
     uint64_t space_deadline; /* of a put's wait for space */
     /* Results, those that the kind has. */

@@ -30,9 +30,9 @@ void slot_copy(void *to, const void *from, size_t length) {
                          __ATOMIC_RELAXED);
 }
 
-uint32_t slot_copy_summed(void *to, const void *from, size_t length) {
+uint32_t slot_copy_summed(uint32_t crc, void *to, const void *from, size_t length) {
     slot_copy(to, from, length);
-    return crc32c(0, to, length);
+    return crc32c(crc, to, length);
 }
 #else
 void slot_copy(void *to, const void *from, size_t length) {
@@ -40,7 +40,7 @@ void slot_copy(void *to, const void *from, size_t length) {
         copy_bytes(to, from, length);
 }
 
-uint32_t slot_copy_summed(void *to, const void *from, size_t length) {
-    return length > 0 ? copy_bytes_crc32c(0, to, from, length) : 0;
+uint32_t slot_copy_summed(uint32_t crc, void *to, const void *from, size_t length) {
+    return length > 0 ? copy_bytes_crc32c(crc, to, from, length) : crc;
 }
 #endif

@@ -90,8 +90,8 @@ static inline struct slot_description slot_description(const struct slot *slot) 
 /* To or from a segment: copy_bytes, except where the thread sanitizer watches. */
 void slot_copy(void *to, const void *from, size_t length);
 
-/* The same; returns the CRC32C of what was copied. */
-uint32_t slot_copy_summed(void *to, const void *from, size_t length);
+/* The same; returns `crc` (0 to begin) continued over what was copied. */
+uint32_t slot_copy_summed(uint32_t crc, void *to, const void *from, size_t length);
 
 /* The slot of this place in a mapped segment; that it lies in it is the caller's to have checked. */
 static inline struct slot *slot_at(uint8_t *memory, const struct message_place *place) {

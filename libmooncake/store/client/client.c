@@ -128,8 +128,6 @@ static void item_begin(struct client_op *op, struct client_item *item) {
                                                                       : GET_ASK;
     if (item->key == NULL || item->key_length == 0 || item->key_length > KEY_MAX)
         op_finish(op, item, MC_ERR_INVALID_KEY);
-    else if (op->kind == CLIENT_PUT && item->value == NULL && item->length > 0)
-        op_finish(op, item, MC_ERR_INVALID_ARGUMENT);
     else
         item->hash = key_hash(item->key, item->key_length);
 }

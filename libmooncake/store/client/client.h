@@ -86,7 +86,7 @@ struct client_place {
 struct client_item {
     const void *key;
     uint32_t key_length; /* 1 to KEY_MAX: else the item fails with MC_ERR_INVALID_KEY */
-    const void *value;   /* CLIENT_PUT */
+    const void *value;   /* CLIENT_PUT: for whoever writes; not looked at here */
     uint64_t length;     /* CLIENT_PUT: of the value. CLIENT_GET, CLIENT_VIEW: the largest that is wanted */
 
     /* The result. MC_OK; MC_ERR_NOT_FOUND; MC_ERR_ALREADY_EXISTS; MC_ERR_NO_SPACE; MC_ERR_BUFFER_TOO_SMALL, with the

@@ -54,6 +54,15 @@ static void put_here(const struct damaged *damaged, const char *key, uint32_t re
     OK(mc_store_put(damaged->owner, TEXT(key), damaged->value, LENGTH, &options, contract_error()));
 }
 
+static int32_t get_in_two(mc_store *store, const char *key, uint8_t *buffer) {
+    const struct mc_piece pieces[] = {{buffer, 100, 0}, {buffer + 100, LENGTH - 100, 0}};
+    uint32_t length = (uint32_t)strlen(key), count = 2;
+    const struct mc_keys keys = {.bytes = key, .lengths = &length, .count = 1};
+    int64_t found;
+
+    return mc_store_get_pieces(store, &keys, pieces, &count, 0, 0, &found, contract_error());
+}
+
 static void expect_mismatch(mc_store *store, const char *key) {
     uint8_t got[LENGTH];
     const void *data = NULL;
@@ -61,6 +70,7 @@ static void expect_mismatch(mc_store *store, const char *key) {
 
     for (int i = 0; i < 2; i++) {
         IS(MC_ERR_CHECKSUM_MISMATCH, GET(store, key, got, LENGTH));
+        IS(MC_ERR_CHECKSUM_MISMATCH, get_in_two(store, key, got));
         IS(MC_ERR_CHECKSUM_MISMATCH, VIEW(store, key, &view, &data));
     }
     assert_true(view == 0 && data == NULL);
