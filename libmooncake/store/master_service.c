@@ -51,6 +51,7 @@ struct master_service {
     struct loop_timer timer;
     uint64_t armed; /* when the timer is set to fire */
     char *state_file;
+    struct master_traffic traffic[MESSAGES];
     struct service services[MESSAGES];
     int32_t added; /* of the services: MC_OK, or why they aren't there */
 };
@@ -81,13 +82,23 @@ static struct asker *asker_find(struct master_service *service, uint64_t tag) {
     return NULL;
 }
 
+/* The count for a message that the core knows, or its answer. */
+static struct master_traffic *traffic_of(struct master_service *service, uint16_t type) {
+    size_t index = type < FIRST_MESSAGE ? MESSAGES : (size_t)(type - FIRST_MESSAGE) / 2;
+
+    return index < MESSAGES ? &service->traffic[index] : NULL;
+}
+
 /* Hands out the core's answers. */
 static void deliver(struct master_service *service, struct outbox *out) {
     struct letter *letter;
 
     while ((letter = outbox_take(out)) != NULL) {
         struct asker *asker = asker_find(service, letter->tag);
+        struct master_traffic *traffic = traffic_of(service, letter->type);
 
+        if (traffic != NULL)
+            traffic->failures += letter->status != MC_OK;
         if (asker == NULL) {
             free(letter);
             continue;
@@ -116,10 +127,13 @@ static void lead_above(struct master_service *service, uint64_t now, uint64_t hi
 
 /* A request for the core. */
 static void ask(struct master_service *service, uint64_t tag, uint16_t type, const uint8_t *body, size_t length) {
+    struct master_traffic *traffic = traffic_of(service, type);
     uint64_t now = clock_now();
     uint64_t higher;
     struct outbox out;
 
+    if (traffic != NULL)
+        traffic->requests++;
     outbox_init(&out);
     if (service->closed || service->draining)
         outbox_refuse(&out, type, tag, service->closed ? MC_ERR_CLOSED : MC_ERR_UNAVAILABLE);
@@ -485,13 +499,17 @@ uint64_t master_service_drain(struct master_service *service) {
     return waiting;
 }
 
+static bool serves(const struct master_service *service) {
+    return !service->closed && !service->draining && master_serves(service->core, clock_now());
+}
+
 bool master_service_serves(struct master_service *service) {
-    bool serves;
+    bool answer;
 
     pthread_mutex_lock(&service->lock);
-    serves = !service->closed && !service->draining && master_serves(service->core, clock_now());
+    answer = serves(service);
     pthread_mutex_unlock(&service->lock);
-    return serves;
+    return answer;
 }
 
 struct master_count master_service_count(struct master_service *service) {
@@ -501,4 +519,27 @@ struct master_count master_service_count(struct master_service *service) {
     count = master_count(service->core);
     pthread_mutex_unlock(&service->lock);
     return count;
+}
+
+struct master_traffic master_service_traffic(struct master_service *service, uint16_t type) {
+    struct master_traffic *traffic = traffic_of(service, type);
+    struct master_traffic copy = {0};
+
+    pthread_mutex_lock(&service->lock);
+    if (traffic != NULL)
+        copy = *traffic;
+    pthread_mutex_unlock(&service->lock);
+    return copy;
+}
+
+bool master_service_look(struct master_service *service, void (*look)(void *context, const struct master *core),
+                         void *context) {
+    bool may;
+
+    pthread_mutex_lock(&service->lock);
+    may = serves(service);
+    if (may)
+        look(context, service->core);
+    pthread_mutex_unlock(&service->lock);
+    return may;
 }

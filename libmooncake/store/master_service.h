@@ -42,6 +42,20 @@ uint64_t master_service_drain(struct master_service *service);
 bool master_service_serves(struct master_service *service);
 struct master_count master_service_count(struct master_service *service);
 
+/* How often a request of this type came, from peers and from this process, and was answered by a status that isn't
+ * MC_OK. */
+struct master_traffic {
+    uint64_t requests;
+    uint64_t failures;
+};
+
+struct master_traffic master_service_traffic(struct master_service *service, uint16_t type);
+
+/* Calls `look` with the core, under the service's lock, if it serves; whether it does. For store/master/describe.h:
+ * `look` must be short. */
+bool master_service_look(struct master_service *service, void (*look)(void *context, const struct master *core),
+                         void *context);
+
 /* Asks for this process, and waits until `deadline`. The answer's letter is the caller's to free; MC_ERR_TIMEOUT,
  * MC_ERR_CLOSED, or what the master says. */
 int32_t master_service_call(struct master_service *service, const struct letter *request, uint64_t deadline,

@@ -33,7 +33,8 @@ static void touch(struct master *master, const struct entry *entry) {
 }
 
 /* New before old (rule 8). */
-static int32_t look_up_one(struct master *master, struct call *call, struct message_bytes key, uint32_t flags) {
+static int32_t look_up_one(struct master *master, struct call *call, struct message_bytes key, uint32_t flags,
+                           uint32_t *found) {
     struct message_finding finding = {.status = (uint32_t)MC_ERR_NOT_FOUND};
     struct entry *entry = index_find(master, key.data, key.length);
 
@@ -51,9 +52,18 @@ static int32_t look_up_one(struct master *master, struct call *call, struct mess
         if ((flags & LOOKUP_PROBE) == 0)
             touch(master, entry);
     }
+    *found += finding.status == MC_OK;
     finding.locations = items_bytes(&master->locations);
     items_add_finding(&master->list, &finding);
     return MC_OK;
+}
+
+static void count_looked_up(struct master *master, uint32_t flags, uint32_t keys, uint32_t found) {
+    struct master_total *total = &master->counts.total;
+    bool probe = (flags & LOOKUP_PROBE) != 0;
+
+    *(probe ? &total->probed : &total->looked_up) += keys;
+    *(probe ? &total->present : &total->found) += found;
 }
 
 static int32_t check(struct message_bytes keys) {
@@ -70,6 +80,7 @@ int32_t master_lookup(struct master *master, struct call *call) {
     struct message_located located = {0};
     struct message_lookup lookup;
     struct message_bytes key;
+    uint32_t found = 0;
     int32_t status;
 
     if (message_unpack_lookup(call->body, call->length, &lookup) != MC_OK || check(lookup.keys) != MC_OK)
@@ -79,8 +90,9 @@ int32_t master_lookup(struct master *master, struct call *call) {
         return status;
     items_reuse(&master->list);
     while (items_next(&lookup.keys, &key) == 1)
-        if ((status = look_up_one(master, call, key, lookup.flags)) != MC_OK)
+        if ((status = look_up_one(master, call, key, lookup.flags, &found)) != MC_OK)
             return status;
+    count_looked_up(master, lookup.flags, master->list.count, found);
     if (!master->list.full && !master_stamp(master, call, &located.stamp))
         return MC_ERR_NO_MEMORY;
     located.findings = items_bytes(&master->list);
@@ -107,7 +119,7 @@ static void fetch_ahead(const struct master *master, struct message_bytes hashes
 int32_t master_probe(struct master *master, struct call *call) {
     struct message_probed probed = {0};
     struct message_probe probe;
-    uint32_t count;
+    uint32_t count, present = 0;
     uint8_t *found;
     int32_t status;
 
@@ -133,7 +145,9 @@ int32_t master_probe(struct master *master, struct call *call) {
         found[i] = entry != NULL && (entry->pending != NULL || entry->current != NULL);
         if (entry != NULL && !found[i] && !list_empty(&entry->doubts))
             return park_block(call, entry); /* rule 15 */
+        present += found[i];
     }
+    count_looked_up(master, LOOKUP_PROBE, count, present);
     if (!master_stamp(master, call, &probed.stamp))
         return MC_ERR_NO_MEMORY;
     probed.found = (struct message_bytes){.data = found, .length = count};
@@ -187,6 +201,7 @@ int32_t master_beat(struct master *master, struct call *call) {
     if (status != MC_OK)
         return status;
     note_reads(master, beat.reads);
+    master->counts.total.read += beat.reads.length / HASH_SIZE;
     items_reuse(&master->list);
     if (beat.owners_version != master->owners_version || beat.epoch != master->epoch)
         list_owners(master);

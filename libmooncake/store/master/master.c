@@ -51,7 +51,8 @@ static void forget(struct master *master) {
     index_init(master);
     guest_clear(master);
     master->floors_stale = true;
-    master->counts = (struct master_count){.waiting = master->counts.waiting, .evicted = master->counts.evicted};
+    master->counts = (struct master_count){
+        .waiting = master->counts.waiting, .evicted = master->counts.evicted, .total = master->counts.total};
     master->epoch = 0;
     master->serving = false;
 }

@@ -73,6 +73,17 @@ void master_expel(struct master *master, uint64_t now, const struct message_id *
 /* Stores the members' segments, at most `capacity`; how many there are. */
 size_t master_members(const struct master *master, struct message_id *members, size_t capacity);
 
+/* What was done since the master was made, under all its epochs, in keys. */
+struct master_total {
+    uint64_t looked_up; /* asked for by readers … */
+    uint64_t found;     /* … and there */
+    uint64_t probed;    /* whether they exist … */
+    uint64_t present;   /* … and they do */
+    uint64_t read;      /* by locations that clients had already, as they report */
+    uint64_t put;       /* published, and accepted */
+    uint64_t removed;
+};
+
 struct master_count {
     uint64_t keys;
     uint64_t kills;   /* not yet acknowledged */
@@ -81,6 +92,7 @@ struct master_count {
     uint64_t evicted; /* replicas, ever */
     uint64_t members;
     uint64_t clients;
+    struct master_total total;
 };
 
 struct master_count master_count(const struct master *master);

@@ -433,6 +433,7 @@ static void add_verdict(struct items *list, uint64_t sequence, const struct answ
 static int32_t publish_all(struct master *master, struct call *call, struct message_bytes list) {
     int32_t result = MC_OK, status;
     struct publication publication;
+    uint32_t put = 0;
 
     items_reuse(&master->list);
     while (next(&list, &publication) == 1) {
@@ -444,11 +445,15 @@ static int32_t publish_all(struct master *master, struct call *call, struct mess
         status = publish_one(master, call, &publication);
         if (status < 0)
             return status;
-        if (status == CALL_WAITS)
+        if (status == CALL_WAITS) {
             result = CALL_WAITS;
-        else
-            add_verdict(&master->list, publication.message.sequence, publication.answer);
+            continue;
+        }
+        add_verdict(&master->list, publication.message.sequence, publication.answer);
+        put += publication.answer->status == MC_OK;
     }
+    if (result == MC_OK)
+        master->counts.total.put += put;
     return result;
 }
 

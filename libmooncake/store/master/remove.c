@@ -68,6 +68,7 @@ static int32_t check(struct message_bytes list) {
 static int32_t remove_all(struct master *master, struct call *call, struct message_bytes list) {
     struct message_removal removal;
     int32_t result = MC_OK, status;
+    uint32_t removed = 0;
 
     items_reuse(&master->list);
     while (items_next_removal(&list, &removal) == 1) {
@@ -84,9 +85,12 @@ static int32_t remove_all(struct master *master, struct call *call, struct messa
             verdict.status = (uint32_t)answer->status;
             verdict.version_epoch = answer->version.epoch;
             verdict.version_counter = answer->version.counter;
+            removed += answer->status == MC_OK;
         }
         items_add_verdict(&master->list, &verdict);
     }
+    if (result == MC_OK)
+        master->counts.total.removed += removed;
     return result;
 }
 
