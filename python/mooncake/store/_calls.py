@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import monotonic_ns
-from typing import Any, Callable, Union
+from typing import Any, Callable, Optional, Union
 
 from .._native import ffi, lib, new_error
 from ._keys import PackedKeys
+from ._pieces import Pieces
 
 __all__ = [
     "exists_batch",
     "get_at",
     "get_batch",
+    "get_pieces",
     "list_page",
     "put_batch",
+    "put_pieces",
     "read_batch",
     "read_many",
     "read_value",
@@ -45,13 +48,18 @@ _buffers: list[Any] = []
 _hint = [0]  # the length of the value that was read last, if it was large: blocks are mostly of one size
 
 
-def _run(keys: Sequence[bytes], kind: str, call: Callable[[slice, Any, Any], int]) -> list[int]:
+def _parts(count: int) -> Iterable[slice]:
+    return (slice(start, min(start + _PART, count)) for start in range(0, count, _PART))
+
+
+def _run(
+    keys: Sequence[bytes], kind: str, call: Callable[[slice, Any, Any], int], parts: Optional[Iterable[slice]] = None
+) -> list[int]:
     """The column of results of a batch call(part, keys, column), which may take several calls."""
     results: list[int] = []
     unset = _UNSET[kind]
-    for start in range(0, len(keys), _PART):
-        part = slice(start, start + _PART)
-        packed = PackedKeys(keys if len(keys) <= _PART else keys[part])
+    for part in _parts(len(keys)) if parts is None else parts:
+        packed = PackedKeys(keys if part == slice(0, len(keys)) else keys[part])
         column = array(kind, (unset,)) * packed.count
         status = call(part, packed.cell, ffi.from_buffer(_TYPES[kind], column))
         if status < 0 and unset in column:
@@ -74,6 +82,15 @@ def put_batch(
         return lib.mc_store_put_batch(handle, packed, values, sizes, options, column, error)
 
     return _run(keys, "i", call)
+
+
+def put_pieces(handle: Any, keys: Sequence[bytes], pieces: Pieces, options: Any, error: Any) -> list[int]:
+    """Puts under key i what its pieces hold."""
+
+    def call(part: slice, packed: Any, column: Any) -> int:
+        return lib.mc_store_put_pieces(handle, packed, *pieces.cells(part), options, column, error)
+
+    return _run(keys, "i", call, pieces.parts())
 
 
 def remove_batch(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any) -> list[int]:
@@ -152,6 +169,18 @@ def get_batch(
         return lib.mc_store_get_batch(handle, packed, buffers, sizes, timeout_ns, column, error)
 
     return _run(keys, "q", call)
+
+
+def get_pieces(
+    handle: Any, keys: Sequence[bytes], pieces: Pieces, ranges: bool, timeout_ns: int, error: Any
+) -> list[int]:
+    """Value i, or with `ranges` the parts of it at their offsets, to its pieces; how many bytes or a status of each."""
+    flags = lib.MC_GET_RANGES if ranges else 0
+
+    def call(part: slice, packed: Any, column: Any) -> int:
+        return lib.mc_store_get_pieces(handle, packed, *pieces.cells(part), flags, timeout_ns, column, error)
+
+    return _run(keys, "q", call, pieces.parts())
 
 
 def _blank(size: int) -> Any:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional, Union
+from typing import Any, Optional
 
 from .._errors import MooncakeError
 from .._native import ffi, lib, new_error
 from . import _calls
+from ._compat_base import EXISTS, NOT_FOUND, listed
+from ._compat_pieces import PieceMethods
 from ._compat_setup import DEFAULT_MASTER, Setup, from_mapping, open_compatible, setup
 from ._compat_values import (
     INVALID,
@@ -30,24 +32,17 @@ from ._compat_values import (
 )
 from ._keys import Key, key_bytes, keys_bytes
 from ._later import LaterMethods
-from ._store import Store
+from ._pieces import Pieces
 
 __all__ = ["MooncakeDistributedStore"]
 
-_EXISTS: int = lib.MC_ERR_ALREADY_EXISTS
-_NOT_FOUND: int = lib.MC_ERR_NOT_FOUND
-_NO_SPACE: int = lib.MC_ERR_NO_SPACE
 _PAGE = 4096
 _PATTERN_MAX = 4096
 
 
-class MooncakeDistributedStore(LaterMethods):
+class MooncakeDistributedStore(PieceMethods, LaterMethods):
     """A client of the pool. Keys are str (or bytes), values anything with a buffer; addresses are integers, of memory
     that the caller keeps alive meanwhile. Unless a method says otherwise it returns 0 or a negative number."""
-
-    def __init__(self) -> None:
-        self._store: Optional[Store] = None
-        self._hostname = ""
 
     # ---- Life
 
@@ -132,15 +127,29 @@ class MooncakeDistributedStore(LaterMethods):
 
     def put_parts(self, key: Key, *args: Any, config: Optional[ReplicateConfig] = None) -> int:
         """put() of the parts behind each other."""
-        return self._put("put", key, _joined(args), None, config)
+        return self._put_parts("put_parts", key, args, config)
 
     def upsert_parts(self, key: Key, *args: Any, config: Optional[ReplicateConfig] = None) -> int:
         """upsert() of the parts behind each other."""
-        return self._put("upsert", key, _joined(args), None, config)
+        return self._put_parts("upsert_parts", key, args, config)
 
     def put_from(self, key: Key, buffer_ptr: int, size: int, config: Optional[ReplicateConfig] = None) -> int:
         """put() of `size` bytes at an address."""
         return self._put("put", key, buffer_ptr, size, config)
+
+    def put_from_with_metadata(
+        self,
+        key: Key,
+        buffer_ptr: int,
+        metadata_buffer_ptr: int,
+        size: int,
+        metadata_size: int,
+        config: Optional[ReplicateConfig] = None,
+    ) -> int:
+        """put() of `metadata_size` bytes at an address and, behind them, `size` bytes at another."""
+        return self.batch_put_from_multi_buffers(
+            [key], [[metadata_buffer_ptr, buffer_ptr]], [[metadata_size, size]], config
+        )[0]
 
     def upsert_from(self, key: Key, buffer_ptr: int, size: int, config: Optional[ReplicateConfig] = None) -> int:
         """upsert() of `size` bytes at an address."""
@@ -305,7 +314,7 @@ class MooncakeDistributedStore(LaterMethods):
             found = [key for key in page if matches(key.decode("utf-8", "surrogateescape"))]
             statuses = _calls.remove_batch(store.handle, found, 0, error) if found else []
             count += statuses.count(0)
-            failed = [status for status in statuses if status not in (0, _NOT_FOUND)]
+            failed = [status for status in statuses if status not in (0, NOT_FOUND)]
             if failed:
                 return self._code("remove_by_regex", failed[0], error)
             if not cursor[0]:
@@ -343,12 +352,17 @@ class MooncakeDistributedStore(LaterMethods):
         call = lib.mc_store_put if what == "put" else lib.mc_store_upsert
         length = len(value) if size is None else size
         status = call(store.handle, raw, len(raw), value, length, options, error)
-        return 0 if status == _EXISTS else self._code(what, status, error)
+        return 0 if status == EXISTS else self._code(what, status, error)
+
+    def _put_parts(self, what: str, key: Key, parts: Sequence[Any], config: Optional[ReplicateConfig]) -> int:
+        pins = [buffer_of(part, f"parts[{index}]") for index, part in enumerate(parts)]
+        pieces = Pieces([[int(ffi.cast("uintptr_t", pin)) for pin in pins]], [list(map(len, pins))])
+        return self._put_pieces(what, [key_bytes(key)], pieces, config)[0]
 
     def _put_values(
         self, what: str, keys: list[Key], values: list[Any], config: Optional[ReplicateConfig]
     ) -> list[int]:
-        pins = [buffer_of(value, f"values[{index}]") for index, value in enumerate(_listed(values, "values"))]
+        pins = [buffer_of(value, f"values[{index}]") for index, value in enumerate(listed(values, "values"))]
         addresses = array("Q", [int(ffi.cast("uintptr_t", pin)) for pin in pins])
         return self._put_columns(what, keys_bytes(keys), addresses, array("Q", map(len, pins)), config)
 
@@ -366,56 +380,7 @@ class MooncakeDistributedStore(LaterMethods):
             names if len(names) == len(addresses) == len(lengths) else len(names),
             lambda handle, error: _calls.put_batch(handle, names, addresses, lengths, options, error),
         )
-        return [0 if status == _EXISTS else status for status in statuses]
-
-    def _batch(self, what: str, names: Union[Sequence[bytes], int], call: Callable[[Any, Any], list[int]]) -> list[int]:
-        """The results of a batch call. names: its keys, or how many there are if the columns differ in length."""
-        if isinstance(names, int):
-            log("warning", "%s: columns of different lengths", what)
-            return [INVALID] * names
-        error, store = new_error(), self._store
-        if store is None:
-            return [self._code(what)] * len(names)
-        return self._codes(what, call(store.handle, error), error)
-
-    def _code(self, what: str, result: Optional[int] = None, error: Any = None) -> int:
-        """The result, if it is none of a failure; else the reference's number for it, and a line in the log. Without a
-        result: the store is not set up."""
-        if result is None:
-            log("warning", "%s: the store is not set up", what)
-            return INVALID
-        if result < 0:
-            return self._codes(what, [result], error)[0]
-        return result
-
-    def _codes(self, what: str, results: list[int], error: Any) -> list[int]:
-        """As _code(), for a batch: one line in the log."""
-        if not results or min(results) >= 0:
-            return results
-        failed = [result for result in results if result < 0]
-        told = [result for result in failed if result not in (_NOT_FOUND, _EXISTS)]
-        if told:
-            same = error.code == told[0]
-            words = ffi.string(error.message if same else lib.mc_status_text(told[0])).decode("utf-8", "replace")
-            name = ffi.string(lib.mc_status_name(told[0])).decode()
-            level = "info" if told[0] == _NO_SPACE else "warning"
-            log(level, "%s: %d of %d failed: %s (%s)", what, len(told), len(results), words, name)
-        return [result if result >= 0 else code_of(result) for result in results]
-
-
-def _listed(values: Any, what: str) -> list[Any]:
-    if isinstance(values, (str, bytes, bytearray)):
-        raise TypeError(f"{what} must be a list, not {type(values).__name__}")
-    try:
-        return list(values)
-    except TypeError:
-        raise TypeError(f"{what} must be a list, not {type(values).__name__}") from None
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    """The memory of the parts behind each other."""
-    pins = [buffer_of(part, f"parts[{index}]") for index, part in enumerate(parts)]
-    return pins[0] if len(pins) == 1 else buffer_of(b"".join([ffi.buffer(pin) for pin in pins]), "parts")
+        return [0 if status == EXISTS else status for status in statuses]
 
 
 def _columns(keys: list[Key], buffer_ptrs: list[int], sizes: list[int]) -> tuple[list[bytes], array[int], array[int]]:

@@ -23,12 +23,9 @@ METHODS: dict[str, str] = {
         put_tensor_with_parallelism_from batch_put_tensor_with_parallelism_from upsert_tensor_with_parallelism
         batch_upsert_tensor_with_parallelism upsert_tensor_with_parallelism_from
         batch_upsert_tensor_with_parallelism_from
-        save_tensor_to_safetensor load_tensor_from_safetensor put_from_with_metadata""",
-    "several buffers per object": "batch_put_from_multi_buffers batch_get_into_multi_buffers",
-    "ranges of objects": "get_into_ranges",
-    "sessions": """
-        batch_get_session_start batch_get_into_multi_buffer_ranges batch_get_session_end batch_put_session_start
-        batch_put_from_multi_buffer_ranges batch_put_session_end batch_put_session_revoke""",
+        save_tensor_to_safetensor load_tensor_from_safetensor""",
+    "sessions of writing": """
+        batch_put_session_start batch_put_from_multi_buffer_ranges batch_put_session_end batch_put_session_revoke""",
     "segments beside the one of setup()": """
         mount_segment unmount_segment allocate_and_mount_segment unmount_and_free_segment""",
     "the disk tier": "unmount_local_disk_segment get_offload_rpc_read_count",

@@ -21,6 +21,16 @@ def taken(pointer: Any, length: int) -> bytes:
     return pointer[:length] if isinstance(pointer, bytes) else bytes(ffi.buffer(ffi.cast("char *", pointer), length))
 
 
+def rows_of_pieces(keys: Any, pieces: Any, counts: Any) -> list[list[Any]]:
+    """The pieces of each object."""
+    rows: list[list[Any]] = []
+    first = 0
+    for index in range(keys.count):
+        rows.append([pieces[first + k] for k in range(counts[index])])
+        first += counts[index]
+    return rows
+
+
 class Fake:
     def __init__(self) -> None:
         self.objects: dict[bytes, bytes] = {}
@@ -220,6 +230,36 @@ class Fake:
             "put_batch", handle, keys, column, error,
             lambda index, key: self._store(key, taken(values[index], lengths[index]), upsert),
         )  # fmt: skip
+
+    def mc_store_put_pieces(
+        self, handle: Any, keys: Any, pieces: Any, counts: Any, options: Any, column: Any, error: Any
+    ) -> int:
+        upsert = self._option(options) & lib.MC_PUT_UPSERT != 0
+        rows = rows_of_pieces(keys, pieces, counts)
+
+        def one(index: int, key: bytes) -> int:
+            value = b"".join(taken(piece.address, piece.length) for piece in rows[index])
+            return self._store(key, value, upsert)
+
+        return self._items("put_pieces", handle, keys, column, error, one)
+
+    def mc_store_get_pieces(
+        self, handle: Any, keys: Any, pieces: Any, counts: Any, flags: int, timeout: int, column: Any, error: Any
+    ) -> int:
+        rows = rows_of_pieces(keys, pieces, counts)
+
+        def one(index: int, key: bytes) -> int:
+            if key not in self.objects:
+                return NOT_FOUND
+            value, moved = self.objects[key], 0
+            for piece in rows[index]:
+                start = piece.offset if flags & lib.MC_GET_RANGES else moved
+                part = value[start : start + piece.length]
+                ffi.memmove(piece.address, part, len(part))
+                moved += len(part)
+            return moved
+
+        return self._items("get_pieces", handle, keys, column, error, one)
 
     def mc_store_get_batch(
         self, handle: Any, keys: Any, buffers: Any, capacities: Any, timeout: int, column: Any, error: Any
