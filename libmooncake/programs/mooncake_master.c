@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "os/address.h"
+#include "programs/admin.h"
 #include "programs/flags.h"
 #include "programs/signals.h"
 #include "store/master/policy.h"
@@ -16,6 +17,7 @@
 #include "transfer/engine.h"
 
 #define PROGRAM "mooncake_master"
+#define TOKEN_VARIABLE "MOONCAKE_ADMIN_TOKEN"
 #define DRAIN_TIME (2 * CLOCK_SECOND)
 #define LOOK_AGAIN (5 * CLOCK_MILLISECOND) /* until it serves, and until it is drained */
 
@@ -38,6 +40,8 @@ struct plan {
     char advertise[ADDRESS_TEXT_MAX];
     struct mc_engine_options engine;
     struct master_service_options service;
+    struct admin_options admin; /* no host: there is none */
+    bool admin_must;            /* its address was given: that it is taken is an error */
 };
 
 static uint32_t thousandths(double ratio) {
@@ -72,9 +76,23 @@ static int plan_address(const struct flags *flags, struct plan *plan) {
 }
 
 /* -1, or the exit status. */
+static int plan_admin(const struct flags *flags, struct plan *plan) {
+    struct mc_error error = MC_ERROR_INIT;
+
+    plan->admin.host = flags_text(flags, MASTER_metrics_host);
+    plan->admin.port = (uint16_t)flags->values[MASTER_metrics_port].number;
+    plan->admin.key_file = plan->engine.key_file;
+    plan->admin_must = flags->values[MASTER_metrics_host].given || flags->values[MASTER_metrics_port].given;
+    if (token_load(flags_text(flags, MASTER_admin_token_file), TOKEN_VARIABLE, &plan->admin.token, &error) != MC_OK)
+        return flags_wrong(PROGRAM, "admin_token_file", error.message);
+    return -1;
+}
+
+/* -1, or the exit status. */
 static int make_plan(const struct flags *flags, struct plan *plan) {
     const struct flag_value *values = flags->values;
     struct master_options *core = &plan->service.core;
+    int status;
 
     *plan = (struct plan){.engine.struct_size = sizeof(plan->engine)};
     if (policy_find(values[MASTER_policy].text) == NULL)
@@ -92,7 +110,8 @@ static int make_plan(const struct flags *flags, struct plan *plan) {
     core->eviction = thousandths(values[MASTER_eviction_ratio].real);
     core->keep_soft_pinned = values[MASTER_allow_evict_soft_pinned_objects].number == 0;
     core->soft_pin_ttl = values[MASTER_default_kv_soft_pin_ttl].number;
-    return plan_address(flags, plan);
+    status = plan_address(flags, plan);
+    return status < 0 ? plan_admin(flags, plan) : status;
 }
 
 /* Takes no new requests, and waits for the answers to those in progress. */
@@ -125,23 +144,44 @@ static void serve(struct master_service *service, const char *address) {
     drain(service);
 }
 
+/* Without an administration that nobody asked for the master can do. */
+static int32_t open_admin(struct plan *plan, struct master_service *service, const char *address,
+                          struct admin **ret_admin, struct mc_error *error) {
+    int32_t status;
+
+    if (plan->admin.host == NULL)
+        return MC_OK;
+    plan->admin.service = service;
+    plan->admin.master = address;
+    status = admin_open(&plan->admin, ret_admin, error);
+    if (status == MC_OK && plan->admin.port == 0)
+        fprintf(stderr, "%s: HTTP at %s\n", PROGRAM, admin_address(*ret_admin));
+    if (status == MC_OK || plan->admin_must)
+        return status;
+    fprintf(stderr, "%s: warning: no metrics over HTTP: %s\n", PROGRAM, error->message);
+    return MC_OK;
+}
+
 /* The exit status. */
 static int run(struct plan *plan) {
     struct mc_error error = MC_ERROR_INIT;
     struct master_service *service = NULL;
     struct engine *engine = NULL;
+    struct admin *admin = NULL;
     int status = 1;
 
     signals_block();
     if (engine_open(&plan->engine, &engine, &error) == MC_OK) {
         plan->service.engine = engine;
-        if (master_service_open(&plan->service, &service, &error) == MC_OK)
+        if (master_service_open(&plan->service, &service, &error) == MC_OK &&
+            open_admin(plan, service, engine->address, &admin, &error) == MC_OK)
             status = 0;
     }
     if (status == 0)
         serve(service, engine->address);
     else
         fprintf(stderr, "%s: %s\n", PROGRAM, error.message);
+    admin_close(admin);
     master_service_close(service);
     if (engine != NULL) {
         (void)engine_close(engine);
@@ -154,7 +194,10 @@ static int begin(const struct flags *flags) {
     struct plan plan;
     int status = make_plan(flags, &plan);
 
-    return status < 0 ? run(&plan) : status;
+    if (status < 0)
+        status = run(&plan);
+    explicit_bzero(&plan, sizeof(plan));
+    return status;
 }
 
 int main(int argc, char **argv) {

@@ -91,7 +91,7 @@ class Cluster:
     def __init__(self, state_file: Path) -> None:
         program = shutil.which("mooncake_master")
         assert program is not None, "mooncake_master is not in PATH"
-        command = [program, "--port", "0", "--client_ttl", "2", "--state_file", str(state_file)]
+        command = [program, "--port", "0", "--metrics_host=", "--client_ttl", "2", "--state_file", str(state_file)]
         self.master = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.master.stdout is not None
         self.address = self.master.stdout.readline().split()[-1]

@@ -173,7 +173,7 @@ class Cluster:
         """Starts the master, the first time with these flags, and afterwards at the same port with the same."""
         if self.port == 0:
             self.port = free_port()
-            self.master_flags = (f"--port={self.port}", "--client_ttl=2", *flags)
+            self.master_flags = (f"--port={self.port}", "--client_ttl=2", "--metrics_host=", *flags)
             if state:
                 self.master_flags += (f"--state_file={self.folder / 'state'}",)
         self.master = self.service("mooncake_master", *self.master_flags)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Callable
 import pytest
 from actor import Actor
 from network import Network
+from program import Program
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -78,6 +80,41 @@ def start(program: Path) -> Iterator[Callable[..., Actor]]:
     yield start
     for actor in started:
         actor.end()
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The folder of the programs under test: what `make build` installs."""
+    path = Path(os.environ.get("MOONCAKE_TEST_PREFIX", ROOT / "build" / "venv")) / "bin"
+    assert (path / "mooncake_master").exists(), f"{path}/mooncake_master is missing: run make build"
+    return path
+
+
+@pytest.fixture
+def begin(programs: Path, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """Starts programs, and ends them with the test. Masters get a state file, so that they serve at once, and no
+    administration, whose port is the same for all, unless the flags say something of it."""
+    started: list[Program] = []
+
+    def begin(name: str, *flags: str, environment: dict[str, str] | None = None) -> Program:
+        if name == "mooncake_master" and not any("state_file" in flag for flag in flags):
+            flags = (*flags, f"--state_file={tmp_path / f'state-{len(started)}'}")
+        if name == "mooncake_master" and not any("metrics" in flag for flag in flags):
+            flags = (*flags, "--metrics_host=")
+        started.append(Program(programs / name, *flags, environment=environment))
+        return started[-1]
+
+    yield begin
+    for program in started:
+        program.kill()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

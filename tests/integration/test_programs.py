@@ -10,7 +10,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable
 
@@ -21,38 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FLAG = re.compile(r'FLAG\((\w+), (\w+), "([^"]*)", (WORKS|IGNORED), "([^"]*)"\)')
 PROGRAMS = ("mooncake_master", "mooncake_client")
 SMALL = "--global_segment_size=1MB"
-
-
-@pytest.fixture(scope="session")
-def programs() -> Path:
-    """The folder of the programs under test: what `make build` installs."""
-    path = Path(os.environ.get("MOONCAKE_TEST_PREFIX", ROOT / "build" / "venv")) / "bin"
-    assert (path / "mooncake_master").exists(), f"{path}/mooncake_master is missing: run make build"
-    return path
-
-
-@pytest.fixture
-def begin(programs: Path, tmp_path: Path) -> Iterator[Callable[..., Program]]:
-    """Starts programs, and ends them with the test. Masters get a state file, so that they serve at once."""
-    started: list[Program] = []
-
-    def begin(name: str, *flags: str, environment: dict[str, str] | None = None) -> Program:
-        if name == "mooncake_master" and not any("state_file" in flag for flag in flags):
-            flags = (*flags, f"--state_file={tmp_path / f'state-{len(started)}'}")
-        started.append(Program(programs / name, *flags, environment=environment))
-        return started[-1]
-
-    yield begin
-    for program in started:
-        program.kill()
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def port_of(address: str) -> int:

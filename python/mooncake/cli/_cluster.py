@@ -186,6 +186,7 @@ class Cluster:
         try:
             flags = [
                 "--port=0",
+                "--metrics_host=",
                 f"--eviction_high_watermark_ratio={HIGH_WATERMARK}",
                 f"--eviction_ratio={EVICTION}",
             ]
