@@ -24,6 +24,7 @@
 #define HOST_MAX (MC_ADDRESS_MAX - sizeof("[]:65535"))
 
 #define CODE_OK 200
+#define CODE_REFUSED 400
 #define CODE_NOT_FOUND 404
 #define CODE_SERVER 500
 
@@ -197,6 +198,20 @@ static int32_t http_find(struct directory *directory, const char *name, uint64_t
     return status;
 }
 
+/* Some servers refuse another address for a name that they have. The one before may be that of a process that was
+ * killed, and the name is its user's: it gives way. */
+static int32_t put(struct http_directory *http, const char *name, const char *body, uint64_t deadline,
+                   struct http_answer *answer, struct mc_error *error) {
+    int32_t status = ask(http, "PUT", name, body, deadline, answer, error);
+
+    if (status != MC_ERR_PROTOCOL || answer->code != CODE_REFUSED)
+        return status;
+    status = ask(http, "DELETE", name, NULL, deadline, answer, error);
+    if (status == MC_OK || status == MC_ERR_NAME_NOT_FOUND)
+        status = ask(http, "PUT", name, body, deadline, answer, error);
+    return status;
+}
+
 static int32_t http_publish(struct directory *directory, const char *name, const char *address, uint64_t deadline,
                             struct mc_error *error) {
     struct http_answer *answer;
@@ -216,7 +231,7 @@ static int32_t http_publish(struct directory *directory, const char *name, const
     answer = new_answer(error);
     if (answer == NULL)
         return MC_ERR_NO_MEMORY;
-    status = ask(http_of(directory), "PUT", name, body, deadline, answer, error);
+    status = put(http_of(directory), name, body, deadline, answer, error);
     free(answer);
     /* A server that doesn't know the way to its keys, not a name. */
     return status == MC_ERR_NAME_NOT_FOUND

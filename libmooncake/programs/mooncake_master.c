@@ -11,6 +11,7 @@
 #include "os/address.h"
 #include "programs/admin.h"
 #include "programs/flags.h"
+#include "programs/metadata_server.h"
 #include "programs/signals.h"
 #include "store/master/policy.h"
 #include "store/master_service.h"
@@ -42,6 +43,8 @@ struct plan {
     struct master_service_options service;
     struct admin_options admin; /* no host: there is none */
     bool admin_must;            /* its address was given: that it is taken is an error */
+    const char *metadata_host;  /* of the directory; NULL: there is none */
+    uint16_t metadata_port;
 };
 
 static uint32_t thousandths(double ratio) {
@@ -73,6 +76,12 @@ static int plan_address(const struct flags *flags, struct plan *plan) {
         plan->engine.advertise = plan->advertise;
     }
     return -1;
+}
+
+static void plan_metadata(const struct flags *flags, struct plan *plan) {
+    if (flags->values[MASTER_enable_http_metadata_server].number != 0)
+        plan->metadata_host = flags->values[MASTER_http_metadata_server_host].text;
+    plan->metadata_port = (uint16_t)flags->values[MASTER_http_metadata_server_port].number;
 }
 
 /* -1, or the exit status. */
@@ -110,6 +119,7 @@ static int make_plan(const struct flags *flags, struct plan *plan) {
     core->eviction = thousandths(values[MASTER_eviction_ratio].real);
     core->keep_soft_pinned = values[MASTER_allow_evict_soft_pinned_objects].number == 0;
     core->soft_pin_ttl = values[MASTER_default_kv_soft_pin_ttl].number;
+    plan_metadata(flags, plan);
     status = plan_address(flags, plan);
     return status < 0 ? plan_admin(flags, plan) : status;
 }
@@ -162,11 +172,22 @@ static int32_t open_admin(struct plan *plan, struct master_service *service, con
     return MC_OK;
 }
 
+static int32_t open_metadata(const struct plan *plan, struct metadata_server **ret_server, struct mc_error *error) {
+    int32_t status = MC_OK;
+
+    if (plan->metadata_host != NULL)
+        status = metadata_server_open(plan->metadata_host, plan->metadata_port, ret_server, error);
+    if (plan->metadata_host != NULL && status == MC_OK && plan->metadata_port == 0)
+        fprintf(stderr, "%s: directory at http://%s/metadata\n", PROGRAM, metadata_server_address(*ret_server));
+    return status;
+}
+
 /* The exit status. */
 static int run(struct plan *plan) {
     struct mc_error error = MC_ERROR_INIT;
     struct master_service *service = NULL;
     struct engine *engine = NULL;
+    struct metadata_server *metadata = NULL;
     struct admin *admin = NULL;
     int status = 1;
 
@@ -174,6 +195,7 @@ static int run(struct plan *plan) {
     if (engine_open(&plan->engine, &engine, &error) == MC_OK) {
         plan->service.engine = engine;
         if (master_service_open(&plan->service, &service, &error) == MC_OK &&
+            open_metadata(plan, &metadata, &error) == MC_OK &&
             open_admin(plan, service, engine->address, &admin, &error) == MC_OK)
             status = 0;
     }
@@ -182,6 +204,7 @@ static int run(struct plan *plan) {
     else
         fprintf(stderr, "%s: %s\n", PROGRAM, error.message);
     admin_close(admin);
+    metadata_server_close(metadata);
     master_service_close(service);
     if (engine != NULL) {
         (void)engine_close(engine);

@@ -109,12 +109,24 @@ def begin(programs: Path, tmp_path: Path) -> Iterator[Callable[..., Program]]:
         program.kill()
 
 
-@pytest.fixture
-def free_port() -> int:
-    """A port that nobody listens on now."""
+def some_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    return some_port()
+
+
+@pytest.fixture
+def another_port(free_port: int) -> int:
+    """One more."""
+    while (port := some_port()) == free_port:
+        pass
+    return port
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@
 Writes its port as one line, serves until standard input ends. Keys are those of `?key=`; GET, PUT and DELETE.
 
     /metadata      as the servers of existing deployments
+    /strict        the same, but another value for a key that has one is refused
     /status/CODE   answers with this code, and an address
     /value/BYTES   answers every GET with these bytes (%XX)
     /redirect      sends to /metadata
@@ -51,6 +52,12 @@ class Handler(BaseHTTPRequestHandler):
             del values[key]
         self.answer(200, values[key] if self.command == "GET" else b"")
 
+    def strict(self, rest: str, key: str, body: bytes) -> None:
+        if self.command == "PUT" and values.get(key, body) != body:
+            self.answer(400, b"duplicate rpc_meta key")
+        else:
+            self.metadata(rest, key, body)
+
     def status(self, rest: str, key: str, body: bytes) -> None:
         self.answer(int(rest), ADDRESS if rest not in ("204", "304") else b"")
 
@@ -96,8 +103,8 @@ class Handler(BaseHTTPRequestHandler):
         key = parse_qs(parts.query, keep_blank_values=True).get("key", [""])[0]
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         pages = (
-            self.metadata, self.status, self.value, self.redirect, self.huge, self.endless, self.drip, self.silent,
-            self.cut, self.garbage,
+            self.metadata, self.strict, self.status, self.value, self.redirect, self.huge, self.endless, self.drip,
+            self.silent, self.cut, self.garbage,
         )  # fmt: skip
         methods: dict[str, Callable[[str, str, bytes], None]] = {page.__name__: page for page in pages}
         try:

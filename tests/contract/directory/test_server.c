@@ -70,6 +70,17 @@ static void a_name_that_another_has_taken_is_left_to_it(void **state) {
     directory_close(directory);
 }
 
+static void a_name_is_taken_over_also_where_the_server_refuses_a_second_value(void **state) {
+    struct directory *directory = open_at("/strict");
+
+    (void)state;
+    publish(directory, "strict", "127.0.0.1:1");
+    publish(directory, "strict", "127.0.0.1:1");
+    publish(directory, "strict", "127.0.0.1:2");
+    expect_found(directory, "strict", "127.0.0.1:2");
+    directory_close(directory);
+}
+
 static void any_printable_byte_may_be_in_a_name(void **state) {
     struct directory *directory = open_kind();
     char name[DIRECTORY_NAME_MAX + 1];
@@ -349,6 +360,7 @@ static void signals_are_as_before(void **state) {
 const struct CMUnitTest server_tests[] = {
     cmocka_unit_test(a_name_stands_for_what_was_published_last),
     cmocka_unit_test(a_name_that_another_has_taken_is_left_to_it),
+    cmocka_unit_test(a_name_is_taken_over_also_where_the_server_refuses_a_second_value),
     cmocka_unit_test(any_printable_byte_may_be_in_a_name),
     cmocka_unit_test(keys_and_values_are_those_of_existing_deployments),
     cmocka_unit_test(clusters_of_one_server_do_not_meet),
