@@ -183,6 +183,35 @@ MC_API int32_t mc_store_get_pieces(mc_store *store, const struct mc_keys *keys, 
 
 #define MC_GET_RANGES 1u
 
+/* ---- Puts in steps ---------------------------------------------------------------------------------------------- */
+
+/* Reserves room for values of lengths[i] bytes under key i, and stores an id for each in ret_puts[i] where
+ * ret_statuses[i] is MC_OK. The values are then written by parts, as they come to be, and published by mc_store_put_end;
+ * until then nobody finds them. As by mc_store_put_batch otherwise: MC_ERR_ALREADY_EXISTS is told here if the key is
+ * there now, and at the end if it came meanwhile. What was begun holds its room until it is ended or revoked, or the
+ * store is closed. */
+MC_API int32_t mc_store_put_begin(mc_store *store, const struct mc_keys *keys, const uint64_t *lengths,
+                                  const struct mc_put_options *options, uint64_t *ret_puts, int32_t *ret_statuses,
+                                  struct mc_error *error);
+
+/* Writes parts of the values of `count` puts (1 to MC_STORE_BATCH_MAX): counts[i] of `pieces` (of all puts, behind each
+ * other), each to its `offset` in value i. Nobody is asked but the owners of the memory. ret_lengths[i]: how many bytes
+ * were written, or a negative status: MC_ERR_INVALID_ARGUMENT for a part beyond the value's end, or that was written
+ * already (then nothing of that put was written); MC_ERR_INVALID_HANDLE; or that of the last replica, when none can be
+ * written any more: the put can only be revoked then. Parts of one put may be written by several threads at once. */
+MC_API int32_t mc_store_put_write(mc_store *store, const uint64_t *puts, size_t count, const struct mc_piece *pieces,
+                                  const uint32_t *counts, uint64_t timeout_ns, int64_t *ret_lengths,
+                                  struct mc_error *error);
+
+/* Publishes values whose bytes were all written; ret_statuses[i] as by mc_store_put_batch, and put i is no more. But not
+ * if some bytes are missing (MC_ERR_INVALID_ARGUMENT), or are being written now (MC_ERR_BUSY). */
+MC_API int32_t mc_store_put_end(mc_store *store, const uint64_t *puts, size_t count, uint64_t timeout_ns,
+                                int32_t *ret_statuses, struct mc_error *error);
+
+/* Gives the room back. MC_ERR_INVALID_HANDLE, MC_ERR_BUSY. */
+MC_API int32_t mc_store_put_revoke(mc_store *store, const uint64_t *puts, size_t count, int32_t *ret_statuses,
+                                   struct mc_error *error);
+
 /* ---- More batches ----------------------------------------------------------------------------------------------- */
 
 /* Views; where ret_lengths[i] is negative, there is none to release. */

@@ -1,80 +1,28 @@
 /* api/objects.c - the public calls of store.h on objects, single and in batches: they check, and run one operation. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <mooncake/store.h>
 
 #include "api/handles.h"
+#include "api/store_checks.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "store/submit.h"
 #include "store/view.h"
 
-#define PUT_OPTIONS_1_0 (offsetof(struct mc_put_options, timeout_ns) + sizeof(uint64_t)) /* the sizes in 1.0 */
-#define OPERATION_1_0 (offsetof(struct mc_store_operation, timeout_ns) + sizeof(uint64_t))
-#define PUT_FLAGS (MC_PUT_SOFT_PIN | MC_PUT_HARD_PIN | MC_PUT_UPSERT)
+#define OPERATION_1_0 (offsetof(struct mc_store_operation, timeout_ns) + sizeof(uint64_t)) /* the size in 1.0 */
 #define GET_FLAGS MC_GET_RANGES
 #define LIST_MAX 65536u
 
 /* ---- Checks ---- */
-
-static int32_t check_put(struct mc_put_options *taken, const struct mc_put_options *given, struct mc_error *error) {
-    int32_t status = options_take(taken, sizeof(*taken), PUT_OPTIONS_1_0, given, error);
-
-    if (status != MC_OK)
-        return status;
-    if ((taken->flags & ~PUT_FLAGS) != 0)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "unknown flags 0x%x", taken->flags);
-    if ((taken->flags & MC_PUT_SOFT_PIN) != 0 && (taken->flags & MC_PUT_HARD_PIN) != 0)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a pin is soft or hard");
-    if (taken->replicas > MC_REPLICAS_MAX)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%u replicas are more than %u", taken->replicas,
-                          MC_REPLICAS_MAX);
-    if (taken->preferred_count > 0 && taken->preferred == NULL)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "preferred is NULL");
-    for (uint32_t i = 0; i < taken->preferred_count; i++)
-        if (taken->preferred[i] == NULL)
-            return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "preferred[%u] is NULL", i);
-    return MC_OK;
-}
-
-static int32_t check_keys(const struct mc_keys *keys, struct mc_error *error) {
-    uint64_t total = 0;
-
-    if (keys->count == 0 || keys->count > MC_STORE_BATCH_MAX)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a batch has 1 to %u keys, not %zu", MC_STORE_BATCH_MAX,
-                          keys->count);
-    if (keys->lengths == NULL)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "keys have no lengths");
-    for (size_t i = 0; i < keys->count; i++)
-        total += keys->lengths[i];
-    if (keys->bytes == NULL && total > 0)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "keys are NULL");
-    return MC_OK;
-}
-
-static int32_t check_pieces(const struct operation *operation, struct mc_error *error) {
-    uint64_t total = 0;
-
-    if (operation->piece_counts == NULL)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "pieces have no counts");
-    for (size_t i = 0; i < operation->keys.count; i++)
-        total += operation->piece_counts[i];
-    if (total > MC_STORE_PIECES_MAX)
-        return status_set(error, MC_ERR_TOO_LARGE, 0, "%" PRIu64 " pieces are more than %u", total,
-                          MC_STORE_PIECES_MAX);
-    if (operation->pieces == NULL)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "pieces are NULL");
-    return MC_OK;
-}
 
 /* Are the columns there that the kind needs? */
 static int32_t check_columns(const struct operation *operation, struct mc_error *error) {
     bool puts = operation->kind == MC_STORE_PUT, gets = operation->kind == MC_STORE_GET;
 
     if (operation->pieces != NULL || operation->piece_counts != NULL)
-        return check_pieces(operation, error);
+        return check_pieces(operation->pieces, operation->piece_counts, operation->keys.count, error);
     if ((puts && operation->values == NULL) || (gets && operation->buffers == NULL) ||
         ((puts || gets) && operation->lengths == NULL))
         return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "values, buffers or lengths are NULL");
@@ -99,7 +47,7 @@ static int32_t prepare(struct operation *operation, const struct mc_put_options 
 
     if (status == MC_OK) {
         operation->keys = *keys;
-        status = check_put(&operation->put, put, error);
+        status = check_put_options(&operation->put, put, error);
     }
     if (status == MC_OK)
         status = check_keys(keys, error);
@@ -110,13 +58,9 @@ static int32_t prepare(struct operation *operation, const struct mc_put_options 
     return status;
 }
 
-static uint64_t deadline_of(const struct store *store, uint64_t timeout) {
-    return clock_after(clock_now(), timeout > 0 ? timeout : store->timeout);
-}
-
 /* A time-out of its own bounds a put's wait for space, too. */
 static void set_deadlines(struct operation *operation, const struct store *store, uint64_t timeout) {
-    operation->deadline = deadline_of(store, timeout);
+    operation->deadline = call_deadline(store, timeout);
     operation->space_deadline = timeout > 0 ? operation->deadline : clock_after(clock_now(), store->space_timeout);
 }
 
@@ -236,7 +180,7 @@ static int32_t put_one(mc_store *store, const void *key, size_t key_length, cons
     int32_t status = one_key(key, key_length, &one, error), item;
 
     if (status == MC_OK)
-        status = check_put(&taken, options, error);
+        status = check_put_options(&taken, options, error);
     if (status == MC_OK && (taken.flags & MC_PUT_UPSERT) != 0)
         status = status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "MC_PUT_UPSERT is for batches: call mc_store_upsert");
     if (status != MC_OK)
@@ -355,7 +299,7 @@ int32_t mc_store_list(mc_store *handle, uint64_t *cursor, uint32_t limit, uint64
     if (status != MC_OK)
         return status;
     next = *cursor;
-    status = operation_list(store, &next, limit, deadline_of(store, timeout_ns), &keys, error);
+    status = operation_list(store, &next, limit, call_deadline(store, timeout_ns), &keys, error);
     store_call_end(store);
     if (status != MC_OK)
         return status;
@@ -379,7 +323,7 @@ int64_t mc_store_remove_all(mc_store *handle, uint64_t timeout_ns, struct mc_err
 
     if (status != MC_OK)
         return status;
-    removed = operation_remove_all(store, deadline_of(store, timeout_ns), error);
+    removed = operation_remove_all(store, call_deadline(store, timeout_ns), error);
     store_call_end(store);
     return removed;
 }

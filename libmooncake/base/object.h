@@ -19,6 +19,7 @@ enum object_kind {
     OBJECT_STORE,
     OBJECT_VIEW,
     OBJECT_OPERATION,
+    OBJECT_PUT,
 };
 
 /* First member of every object. */

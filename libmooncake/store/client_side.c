@@ -244,6 +244,16 @@ void client_side_begin(struct client_side *side, struct client_op *op, enum clie
     pthread_mutex_unlock(&side->lock);
 }
 
+void client_side_give_back(struct client_side *side, struct client_item *item) {
+    uint64_t wake;
+
+    pthread_mutex_lock(&side->lock);
+    client_item_give_back(side->core, clock_now(), item);
+    wake = client_wake(side->core);
+    pthread_mutex_unlock(&side->lock);
+    tender_wake(&side->tender, wake);
+}
+
 /* What was waited for when the client was closed. Final results stay. */
 static int32_t closed_status(int32_t status) {
     bool passing = status == MC_ERR_PENDING || status == MC_ERR_NO_SPACE || status == MC_ERR_GUARD_MISMATCH ||

@@ -77,6 +77,8 @@ void client_side_let_go(struct client_side_hits *hits);
 
 void client_side_begin(struct client_side *side, struct client_op *op, enum client_kind kind, struct client_item *items,
                        size_t count, const struct client_put_options *options, uint64_t deadline);
+/* Gives back the places of an item between the two halves of a put. */
+void client_side_give_back(struct client_side *side, struct client_item *item);
 /* Ends it at any stage; what closing has interrupted is MC_ERR_CLOSED. */
 void client_side_end(struct client_side *side, struct client_op *op);
 

@@ -123,27 +123,31 @@ static int32_t outcome(const int32_t *statuses, size_t count) {
 
 /* ---- Writing ---- */
 
-static void write_mapped(const struct copy_source *source, uint8_t *segment) {
-    struct client_write *write = source->write;
-    const struct client_item *item = write->item;
-    uint8_t *extent = segment + write->place.offset;
+/* Copies what the source has to the extent; its CRC32C, which makes sense for a whole value. */
+static uint32_t write_parts(const struct copy_source *source, uint8_t *segment) {
+    uint8_t *extent = segment + source->write->place.offset;
     uint64_t done = 0;
-    uint32_t crc = 0;
+    uint32_t crc = source->sum;
     struct mc_piece part;
 
     for (uint32_t i = 0; i < source->memory.count; i++)
-        if (next_part(&source->memory, i, item->length, &done, &part))
+        if (next_part(&source->memory, i, source->write->item->length, &done, &part))
             crc = slot_copy_summed(crc, extent + part.offset, part.address, part.length);
-    write->description.crc = crc32c(crc, item->key, item->key_length);
-    slot_copy(extent + item->length, item->key, item->key_length);
-    slot_describe(slot_at(segment, &write->place), &write->description);
-    atomic_thread_fence(memory_order_release);
-    write->status = MC_OK;
+    return crc;
 }
 
-static uint32_t checksum(const struct copy_memory *memory, uint64_t length, const struct client_item *item) {
+static void complete(const struct copy_source *source, uint8_t *segment, uint32_t crc) {
+    struct client_write *write = source->write;
+    const struct client_item *item = write->item;
+
+    write->description.crc = crc32c(crc, item->key, item->key_length);
+    slot_copy(segment + write->place.offset + item->length, item->key, item->key_length);
+    slot_describe(slot_at(segment, &write->place), &write->description);
+}
+
+static uint32_t checksum(const struct copy_memory *memory, uint32_t crc, uint64_t length,
+                         const struct client_item *item) {
     uint64_t done = 0;
-    uint32_t crc = 0;
     struct mc_piece part;
 
     for (uint32_t i = 0; i < memory->count; i++)
@@ -152,13 +156,12 @@ static uint32_t checksum(const struct copy_memory *memory, uint64_t length, cons
     return crc32c(crc, item->key, item->key_length);
 }
 
-static void load_write(struct load *load, const struct copy_source *source, const struct attachment *attachment) {
+static void load_completion(struct load *load, const struct copy_source *source, const struct attachment *attachment) {
     struct client_write *write = source->write;
     const struct client_item *item = write->item;
     void *key = (void *)(uintptr_t)item->key;
 
-    write->description.crc = checksum(&source->memory, item->length, item);
-    load_add_parts(load, attachment, MC_WRITE, &source->memory, item->length, &write->place, SLOT_RESERVED);
+    write->description.crc = checksum(&source->memory, source->sum, item->length, item);
     load_add(load, attachment, MC_WRITE, key, write->place.offset + item->length, item->key_length, &write->place,
              SLOT_RESERVED);
     load_add(load, attachment, MC_WRITE, &write->description, write->place.slot + offsetof(struct slot, described),
@@ -172,20 +175,25 @@ static const struct attachment *far_attachment(const struct client_segment *segm
 }
 
 /* Writes by transfers: all requests in one batch, those of a write behind each other. */
-static void write_far(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline) {
+static void write_far(struct engine *engine, const struct copy_source *sources, size_t count, bool whole,
+                      uint64_t deadline) {
     struct load load = {0};
     size_t *ends = calloc(count, sizeof(*ends)), first = 0; /* the requests of write i end before ends[i] */
     int32_t *statuses;
 
     for (size_t i = 0; i < count && ends != NULL; i++) {
-        const struct attachment *attachment = far_attachment(sources[i].write->segment);
+        const struct client_write *write = sources[i].write;
+        const struct attachment *attachment = far_attachment(write->segment);
 
         if (attachment != NULL)
-            load_write(&load, &sources[i], attachment);
+            load_add_parts(&load, attachment, MC_WRITE, &sources[i].memory, write->item->length, &write->place,
+                           SLOT_RESERVED);
+        if (attachment != NULL && whole)
+            load_completion(&load, &sources[i], attachment);
         ends[i] = load.count;
     }
     statuses = calloc(load.count > 0 ? load.count : 1, sizeof(*statuses));
-    if (statuses != NULL && ends != NULL)
+    if (statuses != NULL && ends != NULL && load.count > 0)
         load_move(engine, &load, deadline, statuses);
     for (size_t i = 0; i < count; i++) {
         if (far_attachment(sources[i].write->segment) == NULL)
@@ -200,19 +208,34 @@ static void write_far(struct engine *engine, const struct copy_source *sources, 
     free(load.requests);
 }
 
-void copy_writes(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline) {
+static void write_all(struct engine *engine, const struct copy_source *sources, size_t count, bool whole,
+                      uint64_t deadline) {
     bool far = false;
 
     for (size_t i = 0; i < count; i++) {
         struct attachment *attachment = sources[i].write->segment->user;
+        uint32_t crc;
 
-        if (attachment->memory != NULL)
-            write_mapped(&sources[i], attachment->memory);
-        else
+        if (attachment->memory == NULL) {
             far = true;
+            continue;
+        }
+        crc = write_parts(&sources[i], attachment->memory);
+        if (whole)
+            complete(&sources[i], attachment->memory, crc);
+        sources[i].write->status = MC_OK;
     }
+    atomic_thread_fence(memory_order_release);
     if (far)
-        write_far(engine, sources, count, deadline);
+        write_far(engine, sources, count, whole, deadline);
+}
+
+void copy_writes(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline) {
+    write_all(engine, sources, count, true, deadline);
+}
+
+void copy_parts(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline) {
+    write_all(engine, sources, count, false, deadline);
 }
 
 /* ---- Reading ---- */
@@ -231,8 +254,8 @@ static int32_t check_description(const struct client_read *read, const struct sl
 static int32_t check_bytes(const struct copy_target *target, uint32_t crc) {
     if (target->memory.ranges)
         return within(&target->memory, target->read->length) ? MC_OK : MC_ERR_INVALID_ARGUMENT;
-    return checksum(&target->memory, target->read->length, target->read->item) == crc ? MC_OK
-                                                                                      : MC_ERR_CHECKSUM_MISMATCH;
+    return checksum(&target->memory, 0, target->read->length, target->read->item) == crc ? MC_OK
+                                                                                         : MC_ERR_CHECKSUM_MISMATCH;
 }
 
 int32_t copy_from_slot(const struct client_item *item, uint8_t *memory, const struct message_place *place,

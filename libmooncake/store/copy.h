@@ -24,11 +24,15 @@ struct copy_memory {
 /* Where an object is written from. */
 struct copy_source {
     struct client_write *write;
-    struct copy_memory memory; /* write->item->length bytes */
+    struct copy_memory memory; /* write->item->length bytes; of ranges for copy_parts; none: … */
+    uint32_t sum;              /* … the value was written before, and this is its CRC32C */
 };
 
 /* Carries out all writes, and sets their status. */
 void copy_writes(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline);
+
+/* The same for parts of values alone, which lie within them: without the key and the description that complete them. */
+void copy_parts(struct engine *engine, const struct copy_source *sources, size_t count, uint64_t deadline);
 
 /* Where an object is to be read to. */
 struct copy_target {

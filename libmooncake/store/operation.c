@@ -183,7 +183,26 @@ static void read_all(struct run *run) {
         free(copies);
 }
 
-static void write_until(struct run *run, uint64_t deadline) {
+uint64_t operation_patience(uint64_t bytes, uint64_t deadline) {
+    uint64_t most = bytes < UINT64_MAX / WRITE_TIME_A_BYTE ? bytes * WRITE_TIME_A_BYTE : UINT64_MAX;
+    uint64_t until = clock_after(clock_now(), clock_after(WRITE_TIME, most));
+
+    return until < deadline ? until : deadline;
+}
+
+void operation_write(struct store *store, struct client_op *op, const struct copy_source *sources) {
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < op->write_count; i++)
+        if (!checked_add(bytes, op->writes[i].item->length, &bytes))
+            bytes = UINT64_MAX;
+    copy_writes(store->engine->engine, sources, op->write_count, operation_patience(bytes, op->deadline));
+    for (size_t i = 0; i < op->write_count; i++)
+        if (op->writes[i].status == MC_ERR_TIMEOUT && clock_now() < op->deadline)
+            op->writes[i].status = MC_ERR_UNREACHABLE;
+}
+
+static void write_all(struct run *run) {
     size_t count = run->op.write_count;
     struct copy_source few[FEW], *sources = room_for(count, few, sizeof(few[0]));
 
@@ -197,25 +216,9 @@ static void write_until(struct run *run, uint64_t deadline) {
             write->status = MC_ERR_NO_MEMORY;
     }
     if (sources != NULL)
-        copy_writes(run->store->engine->engine, sources, count, deadline);
+        operation_write(run->store, &run->op, sources);
     if (sources != few)
         free(sources);
-}
-
-/* An owner that takes nothing doesn't keep the put until its deadline: it goes elsewhere (rule 3: by another slot). */
-static void write_all(struct run *run) {
-    struct client_op *op = &run->op;
-    uint64_t patience = WRITE_TIME, deadline;
-
-    for (size_t i = 0; i < op->write_count; i++)
-        patience = clock_after(patience, op->writes[i].item->length * WRITE_TIME_A_BYTE);
-    deadline = clock_after(clock_now(), patience);
-    if (deadline > op->deadline)
-        deadline = op->deadline;
-    write_until(run, deadline);
-    for (size_t i = 0; i < op->write_count; i++)
-        if (op->writes[i].status == MC_ERR_TIMEOUT && clock_now() < op->deadline)
-            op->writes[i].status = MC_ERR_UNREACHABLE;
 }
 
 /* Reads the objects whose places are known and mapped: one look at the cache, and the copies. How many are left; these
@@ -326,15 +329,13 @@ static enum client_kind kind_of(uint32_t kind) {
     }
 }
 
-static struct client_put_options put_options(const struct operation *operation) {
-    const struct mc_put_options *put = &operation->put;
-
+struct client_put_options operation_put_options(const struct mc_put_options *put, uint64_t space_deadline) {
     return (struct client_put_options){
         .flags = ((put->flags & MC_PUT_UPSERT) != 0 ? PUBLISH_UPSERT : 0) |
                  ((put->flags & MC_PUT_SOFT_PIN) != 0 ? PUBLISH_SOFT_PIN : 0) |
                  ((put->flags & MC_PUT_HARD_PIN) != 0 ? PUBLISH_HARD_PIN : 0),
         .replicas = put->replicas > 0 ? put->replicas : 1,
-        .space_deadline = operation->space_deadline,
+        .space_deadline = space_deadline,
         .preferred = put->preferred,
         .preferred_count = put->preferred_count,
     };
@@ -373,7 +374,7 @@ static int32_t explain(const struct run *run, size_t index, int32_t status, uint
 int32_t operation_run(struct store *store, const struct operation *operation, uint32_t *ret_failed,
                       struct mc_error *error) {
     struct run run = {.store = store, .operation = operation};
-    const struct client_put_options put = put_options(operation);
+    const struct client_put_options put = operation_put_options(&operation->put, operation->space_deadline);
     int32_t first = MC_OK;
     size_t first_index = 0;
 

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "store/copy.h"
 #include "store/store.h"
 
 /* What a batch call is about; as struct mc_store_operation, checked. */
@@ -33,6 +34,15 @@ struct operation {
  * many didn't. */
 int32_t operation_run(struct store *store, const struct operation *operation, uint32_t *ret_failed,
                       struct mc_error *error);
+
+/* Until when an owner may take to accept so many bytes: one that takes nothing doesn't keep a put until its deadline, which
+ * goes elsewhere (rule 3: by another slot). */
+uint64_t operation_patience(uint64_t bytes, uint64_t deadline);
+
+/* Carries out op->writes, each from the source of the same index. */
+void operation_write(struct store *store, struct client_op *op, const struct copy_source *sources);
+
+struct client_put_options operation_put_options(const struct mc_put_options *put, uint64_t space_deadline);
 
 /* One page of keys; the list is the caller's to clear. */
 int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t deadline, struct items *ret_keys,

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/writer.h"
 #include "os/thread.h"
+#include "store/put_session.h"
 
 #define CONNECT_TIME (3 * CLOCK_SECOND)
 #define READY_TIME (10 * CLOCK_SECOND) /* that a master may take until it serves */
@@ -203,6 +204,7 @@ int32_t store_open(const struct mc_store_options *options, struct engine *given,
     object_init(&store->object, OBJECT_STORE, destroy);
     pthread_mutex_init(&store->lock, NULL);
     thread_cond_init(&store->quiet);
+    list_init(&store->puts);
     store->verify = (options->flags & MC_STORE_VERIFY) != 0;
     if (options->timeout_ns == 0)
         status = config_u64(SETTING_STORE_TIMEOUT_MS, 0, &timeout_ms, error);
@@ -270,6 +272,7 @@ int32_t store_close(struct store *store) {
             thread_cond_wait(&store->quiet, &store->lock, clock_after(clock_now(), 10 * CLOCK_MILLISECOND));
     }
     pthread_mutex_unlock(&store->lock);
+    put_sessions_close(store);
     client_side_retire(&store->client, clock_after(clock_now(), FAREWELL_TIME));
     if (store->owner != NULL && store->master == NULL)
         owner_service_leave(store->owner, clock_after(clock_now(), FAREWELL_TIME));

@@ -11,6 +11,7 @@
 
 #include <mooncake/store.h>
 
+#include "base/list.h"
 #include "base/object.h"
 #include "store/client_side.h"
 #include "store/view.h"
@@ -33,6 +34,7 @@ struct store {
     uint32_t calls;
     struct chores *workers; /* of asynchronous calls; made with the first */
     uint32_t submitted;     /* that haven't completed */
+    struct list puts;       /* in steps (put_session.c), that were begun and not ended */
 };
 
 /* `options` is complete (of today's size); `given` is the engine behind options->engine, or NULL. As mc_store_open. */

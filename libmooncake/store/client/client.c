@@ -104,10 +104,36 @@ void item_free_places(struct client_item *item) {
     item->place_room = CLIENT_FEW_PLACES;
 }
 
-static void item_begin(struct client_op *op, struct client_item *item) {
-    item->places = item->few;
-    item->place_room = CLIENT_FEW_PLACES;
-    item->place_count = 0;
+void client_item_move(struct client_item *to, struct client_item *from) {
+    *to = *from;
+    if (from->places == from->few)
+        to->places = to->few;
+}
+
+static enum item_stage first_stage(enum client_kind kind) {
+    switch (kind) {
+    case CLIENT_PUT:
+    case CLIENT_RESERVE:
+        return PUT_PLACE;
+    case CLIENT_COMMIT:
+        return PUT_WRITE;
+    case CLIENT_GET:
+    case CLIENT_VIEW:
+        return GET_FIND;
+    case CLIENT_REMOVE:
+        return REMOVE_ASK;
+    default:
+        return GET_ASK;
+    }
+}
+
+static void item_begin(struct client *client, uint64_t now, struct client_op *op, struct client_item *item) {
+    if (op->kind != CLIENT_COMMIT) {
+        item->places = item->few;
+        item->place_room = CLIENT_FEW_PLACES;
+        item->place_count = 0;
+        item->few[0] = (struct client_place){0};
+    }
     if (item->known) {
         item->stage = ITEM_DONE;
         op->unfinished--;
@@ -121,15 +147,13 @@ static void item_begin(struct client_op *op, struct client_item *item) {
     item->next = 0;
     item->from_cache = false;
     item->sequence = 0;
-    item->few[0] = (struct client_place){0};
-    item->stage = op->kind == CLIENT_PUT                              ? PUT_PLACE
-                  : op->kind == CLIENT_GET || op->kind == CLIENT_VIEW ? GET_FIND
-                  : op->kind == CLIENT_REMOVE                         ? REMOVE_ASK
-                                                                      : GET_ASK;
+    item->stage = first_stage(op->kind);
     if (item->key == NULL || item->key_length == 0 || item->key_length > KEY_MAX)
         op_finish(op, item, MC_ERR_INVALID_KEY);
     else
         item->hash = key_hash(item->key, item->key_length);
+    if (op->kind == CLIENT_COMMIT)
+        put_resume(client, now, op, item);
 }
 
 void client_begin(struct client *client, uint64_t now, struct client_op *op, enum client_kind kind,
@@ -138,8 +162,6 @@ void client_begin(struct client *client, uint64_t now, struct client_op *op, enu
     uint64_t cursor = op->cursor;
     uint32_t limit = op->limit;
 
-    (void)client;
-    (void)now;
     *op = (struct client_op){.kind = kind, .items = items, .count = count, .deadline = deadline};
     list_init(&op->sent);
     op->status = MC_ERR_UNAVAILABLE;
@@ -158,7 +180,7 @@ void client_begin(struct client *client, uint64_t now, struct client_op *op, enu
     }
     op->unfinished = count;
     for (size_t i = 0; i < count; i++)
-        item_begin(op, &items[i]);
+        item_begin(client, now, op, &items[i]);
 }
 
 /* Takes back what was in the caller's hands. */
@@ -195,7 +217,7 @@ static void letters_end(struct client *client, uint64_t now, struct client_op *o
 static void items_end(struct client *client, uint64_t now, struct client_op *op) {
     letters_end(client, now, op);
     for (size_t i = 0; i < op->count && op->unfinished > 0; i++) {
-        if (op->kind == CLIENT_PUT)
+        if (op_puts(op))
             put_end(client, now, op, &op->items[i]);
         else if (op->kind == CLIENT_REMOVE)
             remove_end(client, op, &op->items[i]);
@@ -209,7 +231,8 @@ void client_end(struct client *client, uint64_t now, struct client_op *op) {
     take_back(client, now, op);
     items_end(client, now, op);
     for (size_t i = 0; i < op->count; i++)
-        item_free_places(&op->items[i]);
+        if (op->kind != CLIENT_RESERVE || op->items[i].status != MC_OK)
+            item_free_places(&op->items[i]);
     free(op->full);
     op->full = NULL;
     op->full_count = 0;
@@ -232,6 +255,8 @@ enum client_need client_next(struct client *client, uint64_t now, struct client_
     op->wake = 0;
     switch (op->kind) {
     case CLIENT_PUT:
+    case CLIENT_RESERVE:
+    case CLIENT_COMMIT:
         return put_next(client, now, op, out);
     case CLIENT_REMOVE:
         return remove_next(client, now, op, out);

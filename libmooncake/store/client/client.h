@@ -60,7 +60,17 @@ struct client_segment {
 
 /* ---- Operations ---- */
 
-enum client_kind { CLIENT_PUT, CLIENT_GET, CLIENT_VIEW, CLIENT_SIZE, CLIENT_EXISTS, CLIENT_REMOVE, CLIENT_LIST };
+enum client_kind {
+    CLIENT_PUT,
+    CLIENT_RESERVE, /* the first half of a put: items that end well keep the places they were given … */
+    CLIENT_COMMIT, /* … and the second: writes what is missing to the places that the items come with, and publishes */
+    CLIENT_GET,
+    CLIENT_VIEW,
+    CLIENT_SIZE,
+    CLIENT_EXISTS,
+    CLIENT_REMOVE,
+    CLIENT_LIST,
+};
 
 /* What an operation needs next. */
 enum client_need {
@@ -214,6 +224,11 @@ void client_answer(struct client *client, uint64_t now, struct client_op *op, ui
 /* Gives back what the operation holds, at any stage; publications on their way go on behind the scene. The items'
  * results are as far as it came. Must follow each client_begin. */
 void client_end(struct client *client, uint64_t now, struct client_op *op);
+
+/* Between the two halves of a put the caller writes to the places of an item, and notes in their status what failed
+ * (MC_ERR_PENDING: nothing). The item may be moved; or its places are given back, and it is none any more. */
+void client_item_move(struct client_item *to, struct client_item *from);
+void client_item_give_back(struct client *client, uint64_t now, struct client_item *item);
 
 /* The segment can be read and written; `memory`, `pins`, `user` and `local` were set. Or it can't be. */
 void client_attached(struct client *client, uint64_t now, struct client_segment *segment);

@@ -272,9 +272,14 @@ uint64_t stock_due(const struct client *client);
 enum client_need put_next(struct client *client, uint64_t now, struct client_op *op, struct outbox *out);
 /* Takes the results of op->writes. */
 void put_written(struct client *client, uint64_t now, struct client_op *op);
+static inline bool op_puts(const struct client_op *op) {
+    return op->kind == CLIENT_PUT || op->kind == CLIENT_RESERVE || op->kind == CLIENT_COMMIT;
+}
+/* Lets go of the places of a CLIENT_COMMIT that writing failed at; of all: the item ends. */
+void put_resume(struct client *client, uint64_t now, struct client_op *op, struct client_item *item);
 /* Gives back what the item holds, and gives it its result if it has none. */
 void put_end(struct client *client, uint64_t now, struct client_op *op, struct client_item *item);
-/* Begins again, with other slots. */
+/* Begins again, with other slots; what was written by parts can't. */
 void put_again(struct client_op *op, struct client_item *item);
 bool op_full(const struct client_op *op, const struct client_segment *segment, uint64_t capacity);
 void op_add_full(struct client_op *op, const struct client_segment *segment, uint64_t capacity);

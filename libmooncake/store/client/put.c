@@ -301,13 +301,14 @@ static bool path_failed(int32_t status) {
     return status == MC_ERR_UNREACHABLE || status == MC_ERR_CONNECTION_LOST || status == MC_ERR_STALE_PEER;
 }
 
-static void item_written(struct client *client, uint64_t now, struct client_op *op, struct client_item *item) {
+/* Lets go of the places whose status isn't `good`; the last one's. */
+static int32_t places_sift(struct client *client, uint64_t now, struct client_item *item, int32_t good) {
     int32_t failure = MC_OK;
 
     for (uint32_t i = 0; i < item->place_count;) {
         struct client_place *place = &item->places[i];
 
-        if (place->status == MC_OK) {
+        if (place->status == good) {
             i++;
             continue;
         }
@@ -316,6 +317,12 @@ static void item_written(struct client *client, uint64_t now, struct client_op *
             segment_back_off(client, now, place->segment, client->options.timing.resend);
         place_failed(client, now, item, i);
     }
+    return failure;
+}
+
+static void item_written(struct client *client, uint64_t now, struct client_op *op, struct client_item *item) {
+    int32_t failure = places_sift(client, now, item, MC_OK);
+
     if (item->place_count > 0) {
         publish_begin(client, now, op, item);
         return;
@@ -325,6 +332,13 @@ static void item_written(struct client *client, uint64_t now, struct client_op *
         op_finish(op, item, failure);
     else
         put_again(op, item);
+}
+
+void put_resume(struct client *client, uint64_t now, struct client_op *op, struct client_item *item) {
+    int32_t failure = places_sift(client, now, item, MC_ERR_PENDING);
+
+    if (item->place_count == 0)
+        op_finish(op, item, failure != MC_OK ? failure : MC_ERR_GONE);
 }
 
 void put_written(struct client *client, uint64_t now, struct client_op *op) {
@@ -349,9 +363,13 @@ void put_written(struct client *client, uint64_t now, struct client_op *op) {
 /* ---- The whole ---- */
 
 void put_again(struct client_op *op, struct client_item *item) {
+    item->publication = NULL;
+    if (op->kind == CLIENT_COMMIT) {
+        op_finish(op, item, item->status == MC_ERR_UNAVAILABLE ? MC_ERR_GONE : item->status);
+        return;
+    }
     op->backoff = 0;
     item->tries++;
-    item->publication = NULL;
     item->stage = PUT_PLACE;
 }
 
@@ -365,6 +383,14 @@ static bool put_publish(struct client *client, uint64_t now, struct client_op *o
             publication_add(&bundle, item->publication);
     }
     return bundle_end(&bundle) > 0;
+}
+
+/* The items that have their slots are done with that; true: all are. */
+static bool put_placed(struct client_op *op) {
+    for (size_t i = 0; i < op->count; i++)
+        if (op->items[i].stage == PUT_WRITE)
+            op_finish(op, &op->items[i], MC_OK);
+    return op->unfinished == 0;
 }
 
 /* What rule 4 forbids. */
@@ -385,6 +411,8 @@ enum client_need put_next(struct client *client, uint64_t now, struct client_op 
     need = put_place(client, now, op, out);
     if (need != CLIENT_DONE)
         return need;
+    if (op->kind == CLIENT_RESERVE)
+        return put_placed(op) ? CLIENT_DONE : op_pause(client, now, op);
     if (put_write(op)) {
         if (MISTAKE(EARLY_PUBLISH))
             publish_early(client, now, op, out);
@@ -418,7 +446,7 @@ void put_end(struct client *client, uint64_t now, struct client_op *op, struct c
         return;
     if (item->stage == PUT_WRITE)
         status = MC_ERR_TIMEOUT;
-    places_end(client, now, item, item->stage != PUT_PLACE && item->stage != PUT_WRITE);
+    places_end(client, now, item, op->kind == CLIENT_COMMIT || (item->stage != PUT_PLACE && item->stage != PUT_WRITE));
     if (publication != NULL && publication->sent > 0) { /* rule 4: it is repeated until there is a final answer */
         publication->op = NULL;
         publication->item = NULL;
@@ -429,4 +457,9 @@ void put_end(struct client *client, uint64_t now, struct client_op *op, struct c
     }
     item->publication = NULL;
     op_finish(op, item, status);
+}
+
+void client_item_give_back(struct client *client, uint64_t now, struct client_item *item) {
+    places_end(client, now, item, true);
+    item_free_places(item);
 }

@@ -24,7 +24,11 @@ __all__ = [
     "get_pieces",
     "list_page",
     "put_batch",
+    "put_begin",
+    "put_end",
     "put_pieces",
+    "put_revoke",
+    "put_write",
     "read_batch",
     "read_many",
     "read_value",
@@ -91,6 +95,70 @@ def put_pieces(handle: Any, keys: Sequence[bytes], pieces: Pieces, options: Any,
         return lib.mc_store_put_pieces(handle, packed, *pieces.cells(part), options, column, error)
 
     return _run(keys, "i", call, pieces.parts())
+
+
+# ---- Puts in steps; ids of puts are a column
+
+
+def put_begin(
+    handle: Any, keys: Sequence[bytes], lengths: array[int], options: Any, puts: array[int], error: Any
+) -> list[int]:
+    """The status of each; its id goes to puts[i]."""
+    ids = ffi.from_buffer("uint64_t[]", puts)
+
+    def call(part: slice, packed: Any, column: Any) -> int:
+        sizes = ffi.from_buffer("uint64_t[]", lengths[part])
+        return lib.mc_store_put_begin(handle, packed, sizes, options, ids + part.start, column, error)
+
+    return _run(keys, "i", call)
+
+
+def _run_puts(
+    puts: array[int], kind: str, call: Callable[[Any, int, slice, Any], int], parts: Iterable[slice]
+) -> list[int]:
+    """The column of results of a batch call(ids, count, part, column)."""
+    results: list[int] = []
+    for part in parts:
+        ids = puts[part]
+        column = array(kind, (_UNSET[kind],)) * len(ids)
+        status = call(ffi.from_buffer("uint64_t[]", ids), len(ids), part, ffi.from_buffer(_TYPES[kind], column))
+        results += [status if result == _UNSET[kind] else result for result in column]
+    return results
+
+
+def put_write(handle: Any, puts: array[int], pieces: Pieces, error: Any) -> list[int]:
+    """Writes the pieces at their offsets; how many bytes or a status of each."""
+    return _run_puts(
+        puts,
+        "q",
+        lambda ids, count, part, column: lib.mc_store_put_write(
+            handle, ids, count, *pieces.cells(part), 0, column, error
+        ),
+        pieces.parts(),
+    )
+
+
+def put_end(handle: Any, puts: array[int], error: Any) -> list[int]:
+    """The status of each."""
+    return _run_puts(
+        puts,
+        "i",
+        lambda ids, count, _, column: lib.mc_store_put_end(handle, ids, count, 0, column, error),
+        _parts(len(puts)),
+    )
+
+
+def put_revoke(handle: Any, puts: array[int], error: Any) -> list[int]:
+    """The status of each."""
+    return _run_puts(
+        puts,
+        "i",
+        lambda ids, count, _, column: lib.mc_store_put_revoke(handle, ids, count, column, error),
+        _parts(len(puts)),
+    )
+
+
+# ---- Removing
 
 
 def remove_batch(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any) -> list[int]:

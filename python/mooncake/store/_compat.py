@@ -16,6 +16,7 @@ from .._native import ffi, lib, new_error
 from . import _calls
 from ._compat_base import EXISTS, NOT_FOUND, listed
 from ._compat_pieces import PieceMethods
+from ._compat_sessions import SessionMethods
 from ._compat_setup import DEFAULT_MASTER, Setup, from_mapping, open_compatible, setup
 from ._compat_values import (
     INVALID,
@@ -40,7 +41,7 @@ _PAGE = 4096
 _PATTERN_MAX = 4096
 
 
-class MooncakeDistributedStore(PieceMethods, LaterMethods):
+class MooncakeDistributedStore(PieceMethods, SessionMethods, LaterMethods):
     """A client of the pool. Keys are str (or bytes), values anything with a buffer; addresses are integers, of memory
     that the caller keeps alive meanwhile. Unless a method says otherwise it returns 0 or a negative number."""
 
@@ -95,6 +96,7 @@ class MooncakeDistributedStore(PieceMethods, LaterMethods):
     def close(self) -> int:
         """Ends calls in progress, and takes this client's memory out of the pool; a second call does nothing. 0."""
         store, self._store = self._store, None
+        self._puts.clear()
         if store is not None:
             try:
                 store.close()

@@ -24,8 +24,6 @@ METHODS: dict[str, str] = {
         batch_upsert_tensor_with_parallelism upsert_tensor_with_parallelism_from
         batch_upsert_tensor_with_parallelism_from
         save_tensor_to_safetensor load_tensor_from_safetensor""",
-    "sessions of writing": """
-        batch_put_session_start batch_put_from_multi_buffer_ranges batch_put_session_end batch_put_session_revoke""",
     "segments beside the one of setup()": """
         mount_segment unmount_segment allocate_and_mount_segment unmount_and_free_segment""",
     "the disk tier": "unmount_local_disk_segment get_offload_rpc_read_count",

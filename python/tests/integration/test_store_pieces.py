@@ -78,6 +78,34 @@ def test_parts_are_read_in_a_session(old_store: MooncakeDistributedStore) -> Non
     assert old_store.batch_get_session_end(keys) == 0
 
 
+def test_layers_are_written_in_sessions_as_they_come(cluster: Cluster) -> None:
+    """As layer-wise connectors do; the pages are found when they are ended, not before."""
+    cluster.client(64 << 20)
+    writer, reader = setup(cluster.address), setup(cluster.address)
+    source = Room(1 << 20, DATA)
+    layers, size, pages = 16, 1000, 5
+    keys = [f"page-{page}" for page in range(pages)]
+    assert writer.batch_put_session_start(keys, [layers * size] * pages) == [0] * pages
+    assert writer.batch_put_session_start(keys[:1], [5]) == [-600], "it has a session"
+    for layer in reversed(range(layers)):
+        pointers = [[source.base + (page * layers + layer) * size] for page in range(pages)]
+        assert (
+            writer.batch_put_from_multi_buffer_ranges(keys, pointers, [[size]] * pages, [[layer * size]] * pages)
+            == [size] * pages
+        )
+        if layer:
+            assert writer.batch_put_session_end(keys[:1]) == [-600], "bytes are missing"
+            assert reader.batch_is_exist(keys) == [0] * pages
+    assert writer.batch_put_session_end(keys) == [0] * pages
+    assert b"".join(reader.get_batch(list(keys))) == DATA[: pages * layers * size]
+    assert writer.batch_put_session_end(keys[:1]) == writer.batch_put_session_revoke(keys[:1]) != [0]
+    assert writer.batch_put_session_start([keys[0], "page-new"], [5, 5]) == [-705, 0], "it is there"
+    assert writer.batch_put_session_revoke(["page-new"]) == [0]
+    assert writer.batch_put_session_start(["page-new"], [5]) == [0]
+    for store in (writer, reader):
+        assert store.close() == 0
+
+
 def test_ranges_go_to_offsets_of_buffers(old_store: MooncakeDistributedStore) -> None:
     assert old_store.put("a", b"0123456789") == old_store.put("b", b"abcdefghij") == 0
     one, two = Room(8), Room(8)
