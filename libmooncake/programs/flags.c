@@ -270,6 +270,62 @@ int32_t flags_parse(struct flags *flags, const struct flag *table, size_t count,
     return status;
 }
 
+/* ---- Files of settings ---- */
+
+/* What a plain word is in YAML and JSON when it is no text. */
+static bool is_no_text(const char *text) {
+    static const char *const words[] = {"", "~", "null", "true", "false"};
+    size_t length = strlen(text);
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    return strspn(text, "+-.") < length && strspn(text, "0123456789+-.eE") == length &&
+           strchr(text, '.') == strrchr(text, '.');
+}
+
+/* May a value that is written so be of this type? Sizes and durations are numbers, or texts with a unit. */
+static bool fits(enum flag_type type, const char *text, bool quoted) {
+    switch (type) {
+    case FLAG_TEXT:
+        return quoted || !is_no_text(text);
+    case FLAG_BOOL:
+        return !quoted && strspn(text, "0123456789") == 0;
+    case FLAG_SIZE:
+    case FLAG_MS:
+    case FLAG_SECONDS:
+        return true;
+    default:
+        return !quoted;
+    }
+}
+
+int32_t flags_set(struct flags *flags, const char *name, const char *text, bool quoted, struct mc_error *error) {
+    const struct flag *flag = find(flags, name, strlen(name));
+    size_t index = flag != NULL ? (size_t)(flag - flags->table) : flags->count;
+    struct flag_value *value, read = {0};
+    const char *like;
+    int32_t status;
+
+    if (index >= flags->count) {
+        like = nearest(flags, name, strlen(name));
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "\"%.64s\" is no setting%s%s%s", name,
+                          like != NULL ? "; is " : "", like != NULL ? like : "", like != NULL ? " meant?" : "");
+    }
+    value = &flags->values[index];
+    if (value->in_file)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%s is there twice", flag->name);
+    if (!fits(flag->type, text, quoted) || !flag_value_read(flag->type, text, &read))
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%s: %s%.80s%s isn't %s", flag->name, quoted ? "\"" : "",
+                          text[0] != '\0' || quoted ? text : "nothing", quoted ? "\"" : "",
+                          flag_type_words(flag->type));
+    status = set_value(flag, text, value->given ? &read : value, error);
+    free(read.text);
+    value->given = true;
+    value->in_file = true;
+    return status;
+}
+
 void flags_clear(struct flags *flags) {
     for (size_t i = 0; i < flags->count && flags->values != NULL; i++)
         free(flags->values[i].text);

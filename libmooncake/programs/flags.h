@@ -49,6 +49,7 @@ struct flag {
 
 struct flag_value {
     bool given;
+    bool in_file; /* a file of settings has it */
     uint64_t
         number; /* FLAG_BOOL, FLAG_U64, FLAG_INT, FLAG_PORT; bytes of FLAG_SIZE; nanoseconds of FLAG_MS and FLAG_SECONDS */
     double real; /* FLAG_DOUBLE, FLAG_RATIO */
@@ -70,6 +71,11 @@ struct flags {
 int32_t flags_parse(struct flags *flags, const struct flag *table, size_t count, int argc, char *const *argv,
                     struct mc_error *error);
 
+/* Takes a setting of a file, after the command line: a flag that was given there wins, but the value is looked at all the
+ * same. `quoted`: it is a text, whatever it looks like; else it is one only if it looks like nothing else.
+ * MC_ERR_INVALID_ARGUMENT names it: unknown, of the wrong type, or a second time. MC_ERR_NO_MEMORY. */
+int32_t flags_set(struct flags *flags, const char *name, const char *text, bool quoted, struct mc_error *error);
+
 /* Frees what *flags owns. */
 void flags_clear(struct flags *flags);
 
@@ -80,9 +86,11 @@ void flags_help(const struct flag *table, size_t count, const char *program, con
 void flags_warn(const struct flags *flags, const char *program, FILE *out);
 
 /* All of the above, as a program's main: parses, answers --help and --version, writes errors and warnings to stderr, and
- * calls `run` with the flags if it is to run. The exit status. */
+ * calls `run` with the flags if it is to run; before that `complete`, which may be NULL and adds what files say. The exit
+ * status. */
 int flags_main(const struct flag *table, size_t count, int argc, char *const *argv, const char *program,
-               const char *purpose, int (*run)(const struct flags *flags));
+               const char *purpose, int32_t (*complete)(struct flags *flags, struct mc_error *error),
+               int (*run)(const struct flags *flags));
 
 /* The text of a flag, NULL where it is empty. */
 const char *flags_text(const struct flags *flags, size_t index);

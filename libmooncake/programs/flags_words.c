@@ -45,12 +45,14 @@ const char *flags_text(const struct flags *flags, size_t index) {
 }
 
 int flags_main(const struct flag *table, size_t count, int argc, char *const *argv, const char *program,
-               const char *purpose, int (*run)(const struct flags *flags)) {
+               const char *purpose, int32_t (*complete)(struct flags *flags, struct mc_error *error),
+               int (*run)(const struct flags *flags)) {
     struct mc_error error = MC_ERROR_INIT;
     struct flags flags;
     int status = 0;
 
-    if (flags_parse(&flags, table, count, argc, argv, &error) != MC_OK) {
+    if (flags_parse(&flags, table, count, argc, argv, &error) != MC_OK ||
+        (flags.wish == FLAGS_RUN && complete != NULL && complete(&flags, &error) != MC_OK)) {
         fprintf(stderr, "%s: %s\n", program, error.message);
         status = 2;
     } else if (flags.wish == FLAGS_HELP) {

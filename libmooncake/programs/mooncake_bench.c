@@ -117,7 +117,7 @@ int main(int argc, char **argv) {
 
     if (strcmp(name, ALIAS) == 0) {
         called = ALIAS;
-        return flags_main(bench_flags, bench_flag_count, argc, argv, ALIAS, PURPOSE, begin);
+        return flags_main(bench_flags, bench_flag_count, argc, argv, ALIAS, PURPOSE, NULL, begin);
     }
     if (argc < 2)
         return usage(stderr);
@@ -131,5 +131,5 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s: \"%.80s\" isn't a command; there is: transfer\n", PROGRAM, argv[1]);
         return 2;
     }
-    return flags_main(bench_flags, bench_flag_count, argc - 1, argv + 1, PROGRAM " transfer", PURPOSE, begin);
+    return flags_main(bench_flags, bench_flag_count, argc - 1, argv + 1, PROGRAM " transfer", PURPOSE, NULL, begin);
 }

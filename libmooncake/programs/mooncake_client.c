@@ -153,5 +153,5 @@ static int begin(const struct flags *flags) {
 }
 
 int main(int argc, char **argv) {
-    return flags_main(table, CLIENT_FLAGS, argc, argv, PROGRAM, "gives memory of this host to a pool", begin);
+    return flags_main(table, CLIENT_FLAGS, argc, argv, PROGRAM, "gives memory of this host to a pool", NULL, begin);
 }

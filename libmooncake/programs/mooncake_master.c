@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "os/address.h"
 #include "programs/admin.h"
+#include "programs/config_file.h"
 #include "programs/flags.h"
 #include "programs/metadata_server.h"
 #include "programs/signals.h"
@@ -97,6 +98,14 @@ static int plan_admin(const struct flags *flags, struct plan *plan) {
     return -1;
 }
 
+/* How long an owner may be silent. */
+static uint64_t owner_ttl(const struct flags *flags) {
+    const struct flag_value *ttl = &flags->values[MASTER_client_ttl];
+    const struct flag_value *other = &flags->values[MASTER_client_live_ttl_sec];
+
+    return ttl->given || other->number == 0 ? ttl->number : other->number;
+}
+
 /* -1, or the exit status. */
 static int make_plan(const struct flags *flags, struct plan *plan) {
     const struct flag_value *values = flags->values;
@@ -106,14 +115,14 @@ static int make_plan(const struct flags *flags, struct plan *plan) {
     *plan = (struct plan){.engine.struct_size = sizeof(plan->engine)};
     if (policy_find(values[MASTER_policy].text) == NULL)
         return flags_wrong(PROGRAM, "policy", "there is no such policy");
-    if (values[MASTER_client_ttl].number == 0)
+    if (owner_ttl(flags) == 0)
         return flags_wrong(PROGRAM, "client_ttl", "must be more than 0");
     plan->engine.key_file = flags_text(flags, MASTER_key_file);
     plan->service.state_file = flags_text(flags, MASTER_state_file);
     /* Without a state file it may have had a former life: its owners get time to come back. */
     plan->service.alone = plan->service.state_file != NULL;
     core->timing = STORE_TIMING_DEFAULT;
-    core->timing.owner_ttl = values[MASTER_client_ttl].number;
+    core->timing.owner_ttl = owner_ttl(flags);
     core->policy = values[MASTER_policy].text;
     core->high_watermark = thousandths(values[MASTER_eviction_high_watermark_ratio].real);
     core->eviction = thousandths(values[MASTER_eviction_ratio].real);
@@ -213,6 +222,13 @@ static int run(struct plan *plan) {
     return status;
 }
 
+/* What the file of settings says. */
+static int32_t complete(struct flags *flags, struct mc_error *error) {
+    const char *path = flags_text(flags, MASTER_config_path);
+
+    return path == NULL ? MC_OK : config_file_read(path, flags, error);
+}
+
 static int begin(const struct flags *flags) {
     struct plan plan;
     int status = make_plan(flags, &plan);
@@ -224,5 +240,5 @@ static int begin(const struct flags *flags) {
 }
 
 int main(int argc, char **argv) {
-    return flags_main(table, MASTER_FLAGS, argc, argv, PROGRAM, "the index of a pool of memory", begin);
+    return flags_main(table, MASTER_FLAGS, argc, argv, PROGRAM, "the index of a pool of memory", complete, begin);
 }

@@ -201,6 +201,79 @@ static void a_name_of_any_length_is_an_error_in_one_line(void **state) {
     flags_clear(&flags);
 }
 
+/* ---- Settings of a file ---- */
+
+static void a_setting_is_taken_unless_the_flag_was_given(void **state) {
+    static const char *const words[] = {"--number=5", "--noswitched_on", NULL};
+    struct mc_error error = MC_ERROR_INIT;
+    struct flags flags;
+
+    (void)state;
+    assert_int_equal(parse(&flags, words, &error), MC_OK);
+    assert_int_equal(flags_set(&flags, "number", "6", false, &error), MC_OK);
+    assert_int_equal(flags_set(&flags, "switched_on", "true", false, &error), MC_OK);
+    assert_int_equal(flags_set(&flags, "switched-off", "yes", false, &error), MC_OK);
+    assert_int_equal(flags_set(&flags, "host_name", "there", false, &error), MC_OK);
+    assert_int_equal(flags_set(&flags, "wait", "2m", true, &error), MC_OK);
+    assert_int_equal(flags_set(&flags, "size", "65536", false, &error), MC_OK);
+    assert_int_equal(flags.values[NUMBER].number, 5);
+    assert_int_equal(flags.values[ON].number, 0);
+    assert_int_equal(flags.values[OFF].number, 1);
+    assert_string_equal(flags.values[HOST].text, "there");
+    assert_int_equal(flags.values[WAIT].number, 120000000000);
+    assert_int_equal(flags.values[SIZE].number, 65536);
+    assert_true(flags.values[OFF].given);
+    flags_clear(&flags);
+}
+
+static void a_setting_of_the_wrong_type_or_twice_is_an_error_also_where_the_flag_wins(void **state) {
+    static const struct {
+        const char *name;
+        const char *text;
+        bool quoted;
+        const char *said;
+    } cases[] = {
+        {"numbr", "5", false, "\"numbr\" is no setting; is number meant?"},
+        {"zzzzzzzz", "5", false, "\"zzzzzzzz\" is no setting"},
+        {"flagfile", "x", false, "\"flagfile\" is no setting"},
+        {"nonote", "x", false, "\"nonote\" is no setting; is note meant?"},
+        {"number", "five", false, "number: five isn't a decimal number"},
+        {"number", "5", true, "number: \"5\" isn't a decimal number"},
+        {"number", "", false, "number: nothing isn't a decimal number"},
+        {"switched_on", "1", false, "switched_on: 1 isn't true or false"},
+        {"switched_on", "true", true, "switched_on: \"true\" isn't true or false"},
+        {"ratio", "1.5", false, "ratio: 1.5 isn't a number from 0 to 1"},
+        {"host_name", "5", false, "host_name: 5 isn't a text"},
+        {"host_name", "-1.5e3", false, "host_name: -1.5e3 isn't a text"},
+        {"host_name", "true", false, "host_name: true isn't a text"},
+        {"host_name", "", false, "host_name: nothing isn't a text"},
+        {"wait", "2 weeks", true, "wait: \"2 weeks\" isn't seconds, or a duration such as 500ms, 10s, 30m or 1h"},
+    };
+    static const char *const words[] = {"--number=5", NULL};
+    struct flags flags;
+
+    (void)state;
+    assert_int_equal(parse(&flags, words, NULL), MC_OK);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct mc_error error = MC_ERROR_INIT;
+
+        if (i > 0 && strcmp(cases[i].name, cases[i - 1].name) == 0) {
+            flags_clear(&flags);
+            assert_int_equal(parse(&flags, words, NULL), MC_OK);
+        }
+        if (flags_set(&flags, cases[i].name, cases[i].text, cases[i].quoted, &error) != MC_ERR_INVALID_ARGUMENT)
+            fail_msg("%s: %s was taken", cases[i].name, cases[i].text);
+        if (strncmp(error.message, cases[i].said, strlen(cases[i].said)) != 0)
+            fail_msg("%s", error.message);
+    }
+    flags_clear(&flags);
+    assert_int_equal(parse(&flags, words, NULL), MC_OK);
+    for (int32_t wanted = MC_OK, n = 0; n < 2; n++, wanted = MC_ERR_INVALID_ARGUMENT)
+        assert_int_equal(flags_set(&flags, "number", "6", false, NULL), wanted);
+    assert_int_equal(flags_set(&flags, "host_name", "127.0.0.1", false, NULL), MC_OK);
+    flags_clear(&flags);
+}
+
 static void help_and_version_are_wishes_and_what_follows_does_not_count(void **state) {
     static const struct {
         const char *words[4];
@@ -480,6 +553,8 @@ int main(void) {
         cmocka_unit_test(what_is_not_given_has_its_default),
         cmocka_unit_test(what_is_wrong_is_an_error_that_names_it),
         cmocka_unit_test(a_name_of_any_length_is_an_error_in_one_line),
+        cmocka_unit_test(a_setting_is_taken_unless_the_flag_was_given),
+        cmocka_unit_test(a_setting_of_the_wrong_type_or_twice_is_an_error_also_where_the_flag_wins),
         cmocka_unit_test(help_and_version_are_wishes_and_what_follows_does_not_count),
         cmocka_unit_test(values_are_read_by_their_type),
         cmocka_unit_test(numbers_with_a_point_are_read_exactly),
