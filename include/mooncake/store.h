@@ -232,6 +232,13 @@ MC_API int32_t mc_store_remove_batch(mc_store *store, const struct mc_keys *keys
 /* Removes every key there is at the time, page by page; returns how many. */
 MC_API int64_t mc_store_remove_all(mc_store *store, uint64_t timeout_ns, struct mc_error *error);
 
+/* The same for keys in which the pattern is found (`length` bytes of it, at most 4096; the syntax is Perl's, by libpcre2;
+ * MC_ERR_NOT_SUPPORTED where that isn't there). They are matched in this process, page by page: the master runs no
+ * patterns, and nobody else waits. MC_ERR_INVALID_ARGUMENT: it is no pattern, or takes more than 100,000 steps at a key;
+ * keys of earlier pages are removed then. */
+MC_API int64_t mc_store_remove_matching(mc_store *store, const char *pattern, size_t length, uint64_t timeout_ns,
+                                        struct mc_error *error);
+
 /* ---- Listing ---------------------------------------------------------------------------------------------------- */
 
 /* Lists about `limit` keys (1 to 65536) from *cursor on, which is 0 at first and is moved on; 0 again at the end. Keys

@@ -7,6 +7,7 @@
 #include "net/auth.h"
 #include "net/http.h"
 #include "os/jansson.h"
+#include "os/pcre2.h"
 #include "transports/transport.h"
 
 #define LATER "not in this version"
@@ -44,6 +45,7 @@ int64_t mc_capabilities(char *text, size_t size) {
         {"libcrypto", auth_unavailable()},
         {"libcurl", http_unavailable()},
         {"libjansson", jansson_unavailable()},
+        {"libpcre2", pcre2_unavailable()},
     };
     struct writer writer;
 

@@ -323,8 +323,29 @@ int64_t mc_store_remove_all(mc_store *handle, uint64_t timeout_ns, struct mc_err
 
     if (status != MC_OK)
         return status;
-    removed = operation_remove_all(store, call_deadline(store, timeout_ns), error);
+    removed = operation_remove_all(store, NULL, call_deadline(store, timeout_ns), error);
     store_call_end(store);
+    return removed;
+}
+
+int64_t mc_store_remove_matching(mc_store *handle, const char *text, size_t length, uint64_t timeout_ns,
+                                 struct mc_error *error) {
+    struct pattern *pattern;
+    struct store *store;
+    int64_t removed;
+    int32_t status;
+
+    if (text == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "the pattern is NULL");
+    status = pattern_new(text, length, &pattern, error);
+    if (status != MC_OK)
+        return status;
+    removed = store_call_begin(handle, &store, error);
+    if (removed == MC_OK) {
+        removed = operation_remove_all(store, pattern, call_deadline(store, timeout_ns), error);
+        store_call_end(store);
+    }
+    pattern_free(pattern);
     return removed;
 }
 

@@ -20,6 +20,10 @@
     "[{\"feature\":\"json\",\"description\":\"JSON from outside: what directories by http answer\"," \
     "\"priority\":\"suggested\",\"soname\":[\"libjansson.so.4\"]}]"
 
+#define PCRE2_JSON                                                             \
+    "[{\"feature\":\"patterns\",\"description\":\"Removing keys by pattern\"," \
+    "\"priority\":\"suggested\",\"soname\":[\"libpcre2-8.so.0\"]}]"
+
 #define NOTE(name, words)                                                 \
     static const struct {                                                 \
         uint32_t owner_size, json_size, type;                             \
@@ -32,3 +36,4 @@
 NOTE(crypto_note, CRYPTO_JSON);
 NOTE(curl_note, CURL_JSON);
 NOTE(jansson_note, JANSSON_JSON);
+NOTE(pcre2_note, PCRE2_JSON);

@@ -421,10 +421,10 @@ int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, ui
     return MC_OK;
 }
 
-/* Removes the keys of one page. */
-static int64_t remove_page(struct store *store, const struct items *page, uint64_t deadline, struct mc_error *error) {
-    struct client_item *items = calloc(page->count, sizeof(*items));
-    struct message_bytes list = items_bytes(page), key;
+/* Removes the keys of a list. */
+static int64_t remove_keys(struct store *store, const struct items *keys, uint64_t deadline, struct mc_error *error) {
+    struct client_item *items = calloc(keys->count, sizeof(*items));
+    struct message_bytes list = items_bytes(keys), key;
     struct client_op op = {0};
     int64_t removed = 0;
 
@@ -432,10 +432,10 @@ static int64_t remove_page(struct store *store, const struct items *page, uint64
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
     for (size_t i = 0; items_next(&list, &key) == 1; i++)
         items[i] = (struct client_item){.key = key.data, .key_length = key.length};
-    client_side_begin(&store->client, &op, CLIENT_REMOVE, items, page->count, NULL, deadline);
+    client_side_begin(&store->client, &op, CLIENT_REMOVE, items, keys->count, NULL, deadline);
     (void)client_side_run(&store->client, &op);
     client_side_end(&store->client, &op);
-    for (size_t i = 0; i < page->count && removed >= 0; i++) {
+    for (size_t i = 0; i < keys->count && removed >= 0; i++) {
         if (items[i].status == MC_OK)
             removed++;
         else if (items[i].status != MC_ERR_NOT_FOUND) /* which another has removed meanwhile */
@@ -445,7 +445,39 @@ static int64_t remove_page(struct store *store, const struct items *page, uint64
     return removed;
 }
 
-int64_t operation_remove_all(struct store *store, uint64_t deadline, struct mc_error *error) {
+/* Those keys of a page that the pattern is found in, to `ret_found`. */
+static int32_t select_keys(const struct items *page, const struct pattern *pattern, struct items *ret_found,
+                           struct mc_error *error) {
+    struct message_bytes list = items_bytes(page), key;
+
+    while (items_next(&list, &key) == 1) {
+        int32_t matches = pattern_matches(pattern, key.data, key.length, error);
+
+        if (matches < 0)
+            return matches;
+        if (matches == 1 && !items_append(ret_found, key.data, key.length))
+            return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    }
+    return MC_OK;
+}
+
+static int64_t remove_page(struct store *store, const struct items *page, const struct pattern *pattern,
+                           uint64_t deadline, struct mc_error *error) {
+    struct items found;
+    int64_t removed;
+
+    if (pattern == NULL)
+        return page->count > 0 ? remove_keys(store, page, deadline, error) : 0;
+    items_init(&found);
+    removed = select_keys(page, pattern, &found, error);
+    if (removed == MC_OK && found.count > 0)
+        removed = remove_keys(store, &found, deadline, error);
+    items_clear(&found);
+    return removed;
+}
+
+int64_t operation_remove_all(struct store *store, const struct pattern *pattern, uint64_t deadline,
+                             struct mc_error *error) {
     uint64_t cursor = 0;
     int64_t removed = 0;
 
@@ -455,7 +487,7 @@ int64_t operation_remove_all(struct store *store, uint64_t deadline, struct mc_e
 
         if (count != MC_OK)
             return count;
-        count = page.count > 0 ? remove_page(store, &page, deadline, error) : 0;
+        count = remove_page(store, &page, pattern, deadline, error);
         items_clear(&page);
         if (count < 0)
             return count;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "store/copy.h"
+#include "store/pattern.h"
 #include "store/store.h"
 
 /* What a batch call is about; as struct mc_store_operation, checked. */
@@ -48,7 +49,9 @@ struct client_put_options operation_put_options(const struct mc_put_options *put
 int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t deadline, struct items *ret_keys,
                        struct mc_error *error);
 
-/* Removes every key that there is at the time; how many, or a negative status. */
-int64_t operation_remove_all(struct store *store, uint64_t deadline, struct mc_error *error);
+/* Removes every key that there is at the time, or (unless `pattern` is NULL) those that it is found in; how many, or a
+ * negative status. */
+int64_t operation_remove_all(struct store *store, const struct pattern *pattern, uint64_t deadline,
+                             struct mc_error *error);
 
 #endif

@@ -100,4 +100,4 @@ def test_it_names_the_libraries_that_it_opens_when_used(library: Path, tmp_path:
             assert entry["priority"] in ("required", "recommended", "suggested")
             sonames += entry["soname"]
         note = note[text + (size + 3) // 4 * 4 :]
-    assert {"libcrypto.so.3", "libcurl.so.4", "libjansson.so.4"} <= set(sonames)
+    assert {"libcrypto.so.3", "libcurl.so.4", "libjansson.so.4", "libpcre2-8.so.0"} <= set(sonames)

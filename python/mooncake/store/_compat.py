@@ -14,7 +14,7 @@ from typing import Any, Optional
 from .._errors import MooncakeError
 from .._native import ffi, lib, new_error
 from . import _calls
-from ._compat_base import EXISTS, NOT_FOUND, listed
+from ._compat_base import EXISTS, listed
 from ._compat_pieces import PieceMethods
 from ._compat_sessions import SessionMethods
 from ._compat_setup import DEFAULT_MASTER, Setup, from_mapping, open_compatible, setup
@@ -36,9 +36,6 @@ from ._later import LaterMethods
 from ._pieces import Pieces
 
 __all__ = ["MooncakeDistributedStore"]
-
-_PAGE = 4096
-_PATTERN_MAX = 4096
 
 
 class MooncakeDistributedStore(PieceMethods, SessionMethods, LaterMethods):
@@ -289,38 +286,18 @@ class MooncakeDistributedStore(PieceMethods, SessionMethods, LaterMethods):
         return self._code("remove_all", lib.mc_store_remove_all(store.handle, 0, error), error)
 
     def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
-        """Removes the keys in which the pattern (of `re`, at most 4096 characters) is found; how many.
+        """Removes the keys in which the pattern (Perl's syntax, at most 4096 bytes) is found; how many.
 
-        The keys are listed page by page and matched in this process, so a pattern that `re` is slow at holds up
-        nobody else. -600 if it is no pattern.
+        The keys are listed page by page and matched in this process. -600 if it is no pattern, or takes too long at a
+        key.
         """
-        import re
-
         flag_of(force, "force")
-        text_of(regex_pattern, "regex_pattern")
+        pattern = text_of(regex_pattern, "regex_pattern").encode()
         error, store = new_error(), self._store
         if store is None:
             return self._code("remove_by_regex")
-        try:
-            if len(regex_pattern) > _PATTERN_MAX:
-                raise re.error("too long")
-            matches = re.compile(regex_pattern).search
-        except re.error as why:
-            log("warning", "remove_by_regex(%.200r): %s", regex_pattern, why)
-            return INVALID
-        count, cursor = 0, ffi.new("uint64_t *")
-        while True:
-            page = _calls.list_page(store.handle, cursor, _PAGE, error)
-            if isinstance(page, int):
-                return self._code("remove_by_regex", page, error)
-            found = [key for key in page if matches(key.decode("utf-8", "surrogateescape"))]
-            statuses = _calls.remove_batch(store.handle, found, 0, error) if found else []
-            count += statuses.count(0)
-            failed = [status for status in statuses if status not in (0, NOT_FOUND)]
-            if failed:
-                return self._code("remove_by_regex", failed[0], error)
-            if not cursor[0]:
-                return count
+        removed = lib.mc_store_remove_matching(store.handle, pattern, len(pattern), 0, error)
+        return self._code("remove_by_regex", removed, error)
 
     # ---- Memory
 

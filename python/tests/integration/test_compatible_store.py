@@ -171,6 +171,7 @@ def test_keys_are_removed_by_pattern_over_many_pages(old_store: MooncakeDistribu
     assert old_store.remove_by_regex("^3/") == 900
     assert old_store.remove_by_regex("/[0-9]$") == 90
     assert old_store.remove_by_regex("^3/") == 0
+    assert old_store.remove_by_regex("(") == old_store.remove_by_regex("x" * 5000) == -600
     assert old_store.is_exist("4/10") == 1
     assert old_store.remove_all(force=True) == 9 * 890
 

@@ -7,6 +7,7 @@ the place of each call, or `item_fails[key]` in the place of an item; `before` i
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any, Callable, Optional
 
 from mooncake._native import ffi, lib
@@ -284,6 +285,18 @@ class Fake:
 
     def mc_store_remove_batch(self, handle: Any, keys: Any, timeout: int, column: Any, error: Any) -> int:
         return self._items("remove_batch", handle, keys, column, error, lambda _, key: self._remove(key))
+
+    def mc_store_remove_matching(self, handle: Any, pattern: bytes, length: int, timeout: int, error: Any) -> int:
+        status = self._begin("remove_matching", handle, error)
+        if status < 0:
+            return status
+        try:
+            found = [key for key in self.objects if re.search(pattern[:length], key)]
+        except re.error:
+            return self._told(lib.MC_ERR_INVALID_ARGUMENT, error)
+        for key in found:
+            del self.objects[key]
+        return len(found)
 
     def mc_store_remove_all(self, handle: Any, timeout: int, error: Any) -> int:
         status = self._begin("remove_all", handle, error)

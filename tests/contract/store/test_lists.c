@@ -168,11 +168,58 @@ static void long_keys_are_listed_too(void **state) {
     assert_int_equal(count, 300);
 }
 
+static int64_t remove_matching(mc_store *store, const char *pattern) {
+    return mc_store_remove_matching(store, pattern, strlen(pattern), 0, contract_error());
+}
+
+static void keys_that_match_a_pattern_are_removed_and_no_others(void **state) {
+    const struct cluster *cluster = *state;
+    struct mc_error error = MC_ERROR_INIT;
+    static const char *const names[] = {"a/1", "a/2", "b/1", "ba/1", "\xff a/3", "gr\xc3\xbc\xc3\x9f"};
+
+    if (mc_store_remove_matching(cluster->store, "(", 1, 0, &error) == MC_ERR_NOT_SUPPORTED) {
+        print_message("%s\n", error.message);
+        skip();
+    }
+    assert_int_equal(error.code, MC_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "no pattern, at byte 1"));
+    for (size_t i = 0; i < 6; i++)
+        OK(PUT(cluster->store, names[i], "", 0));
+    assert_int_equal(remove_matching(cluster->store, "^a/\\d$"), 2);
+    assert_int_equal(remove_matching(cluster->store, "gr..$"), 1); /* by characters, not bytes */
+    assert_int_equal(remove_matching(cluster->store, "a/"), 2);
+    assert_int_equal(remove_matching(cluster->store, "a/"), 0);
+    assert_int_equal(EXISTS(cluster->store, "b/1"), 1);
+    assert_int_equal(remove_matching(cluster->store, ""), 1);
+    cluster_await_live(cluster, 0);
+}
+
+static void a_pattern_that_takes_for_ever_is_given_up(void **state) {
+    const struct cluster *cluster = *state;
+    struct mc_error error = MC_ERROR_INIT;
+    char long_one[4100];
+
+    memset(long_one, '.', sizeof(long_one));
+    OK(PUT(cluster->store, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", "", 0));
+    if (mc_store_remove_matching(cluster->store, "^(a+)+$", 7, 0, &error) == MC_ERR_NOT_SUPPORTED) {
+        print_message("%s\n", error.message);
+        skip();
+    }
+    assert_int_equal(error.code, MC_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "takes too long"));
+    IS(MC_ERR_INVALID_ARGUMENT,
+       (int32_t)mc_store_remove_matching(cluster->store, long_one, sizeof(long_one), 0, contract_error()));
+    IS(MC_ERR_INVALID_ARGUMENT, (int32_t)mc_store_remove_matching(cluster->store, NULL, 1, 0, contract_error()));
+    cluster_await_live(cluster, 1);
+}
+
 static const struct CMUnitTest tests[] = {
     STORE_TEST(every_key_is_listed_once_in_pages_of_any_size),
     STORE_TEST(what_is_there_all_the_while_is_listed_once_beside_puts_and_removes),
     STORE_TEST(remove_all_removes_and_counts_them),
     STORE_TEST(long_keys_are_listed_too),
+    STORE_TEST(keys_that_match_a_pattern_are_removed_and_no_others),
+    STORE_TEST(a_pattern_that_takes_for_ever_is_given_up),
 };
 
 CONTRACT_PART(store_lists, tests);
