@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum token_kind { TOKEN_ENGINE = 1, TOKEN_BATCH };
+enum token_kind { TOKEN_ENGINE = 1, TOKEN_BATCH, TOKEN_STORE };
 
 struct token_object {
     atomic_uint references;

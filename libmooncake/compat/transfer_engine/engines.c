@@ -7,13 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compat/address.h"
 #include "compat/words.h"
 
 #include "compat/transfer_engine/inside.h"
 
 #define CLOSE_TRIES 10 /* a second each at most: as long a peer's copy into registered memory may take */
-#define HOST_MAX 256u
-#define PORT_MAX 65535u
 
 _Static_assert(sizeof(void *) == sizeof(uint64_t), "a handle is a number of 64 bits");
 _Static_assert(sizeof(transfer_request_t) == 40 && offsetof(transfer_request_t, source) == 8 &&
@@ -52,47 +51,14 @@ void engine_leave(struct engine *engine) {
 
 /* ---- Opening ---- */
 
-/* Takes "host", "host:port", "[ipv6]" or "[ipv6]:port" apart; of more than one colon without brackets all is the host.
- * False if it is none of these. *port is untouched where there is none. */
-static bool take_apart(const char *text, char host[HOST_MAX], uint64_t *port) {
-    const char *colon = strrchr(text, ':'), *end = text + strlen(text);
-    char *after;
-
-    if (text[0] == '[') {
-        text++;
-        end = strchr(text, ']');
-        if (end == NULL || (end[1] != '\0' && end[1] != ':'))
-            return false;
-        colon = end[1] == ':' ? end + 1 : NULL;
-    } else if (colon != NULL && strchr(text, ':') == colon) {
-        end = colon;
-    } else {
-        colon = NULL;
-    }
-    if ((size_t)(end - text) >= HOST_MAX)
-        return false;
-    memcpy(host, text, (size_t)(end - text));
-    host[end - text] = '\0';
-    if (colon == NULL)
-        return true;
-    *port = strtoull(colon + 1, &after, 10);
-    return colon[1] >= '0' && colon[1] <= '9' && *after == '\0' && *port <= PORT_MAX;
-}
-
-static void join(const char *host, uint64_t port, char text[MC_ADDRESS_MAX]) {
-    bool bare = strchr(host, ':') != NULL;
-
-    (void)snprintf(text, MC_ADDRESS_MAX, "%s%s%s:%u", bare ? "[" : "", host, bare ? "]" : "", (unsigned)port);
-}
-
 static bool is_everywhere(const char *host) {
     return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
 }
 
 /* Where to listen, and what to tell peers, in the words of the library. */
 struct place {
-    char name_host[HOST_MAX];
-    char host[HOST_MAX];
+    char name_host[ADDRESS_HOST_MAX];
+    char host[ADDRESS_HOST_MAX];
     uint64_t port;
     char listen[MC_ADDRESS_MAX];
     struct mc_engine_options options;
@@ -105,15 +71,15 @@ static int32_t find_place(const char *metadata, const char *name, const char *ip
 
     *place = (struct place){.options = {.struct_size = sizeof(place->options)}};
     /* In a directory the name may be any, if `ip` says where the engine is. */
-    if (name != NULL && !take_apart(name, place->name_host, &name_port)) {
+    if (name != NULL && !address_take_apart(name, place->name_host, &name_port)) {
         if (!is_directory || !has_ip)
             return MC_ERR_ADDRESS;
         place->name_host[0] = '\0';
         name_port = 0;
     }
-    if (has_ip && !take_apart(ip, place->host, &ip_port))
+    if (has_ip && !address_take_apart(ip, place->host, &ip_port))
         return MC_ERR_ADDRESS;
-    if (port > PORT_MAX)
+    if (port > ADDRESS_PORT_MAX)
         return MC_ERR_ADDRESS;
     if (!has_ip)
         memcpy(place->host, place->name_host, sizeof(place->host));
@@ -131,12 +97,12 @@ static int32_t find_place(const char *metadata, const char *name, const char *ip
 static int32_t open_engine(struct place *place, mc_engine **ret_engine, struct mc_error *error) {
     int32_t status;
 
-    join(place->host, place->port, place->listen);
+    address_join(place->host, place->port, place->listen);
     status = mc_engine_open(&place->options, ret_engine, error);
     if (status == MC_ERR_SYSTEM && error->system_errno == EADDRINUSE && place->port != 0) {
         /* The reference takes a random port whatever was asked for, so that programs may ask for one twice. */
         words_warn("createTransferEngine: %s is taken, another port is used", place->listen);
-        join(place->host, 0, place->listen);
+        address_join(place->host, 0, place->listen);
         status = mc_engine_open(&place->options, ret_engine, error);
     }
     return status;
