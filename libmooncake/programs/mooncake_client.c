@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "os/address.h"
+#include "programs/client_http.h"
 #include "programs/flags.h"
 #include "programs/signals.h"
 
@@ -37,6 +38,8 @@ struct plan {
     struct mc_engine_options engine;
     struct mc_store_options store;
     uint64_t wait;
+    const char *http_host; /* NULL: there is no HTTP */
+    uint16_t http_port;
 };
 
 /* As users of the engine from Python have it: "tcp" and "shm" restrict the paths, other names take the best. */
@@ -77,9 +80,10 @@ static int make_plan(const struct flags *flags, struct plan *plan) {
         .store = {.struct_size = sizeof(plan->store),
                   .master = values[CLIENT_master_server_address].text,
                   .name = flags_text(flags, CLIENT_name),
-                  .segment_size = values[CLIENT_global_segment_size].number,
-                  .engine_options = &plan->engine},
+                  .segment_size = values[CLIENT_global_segment_size].number},
         .wait = values[CLIENT_max_wait_time].number,
+        .http_host = values[CLIENT_enable_http_server].number != 0 ? values[CLIENT_http_host].text : NULL,
+        .http_port = (uint16_t)values[CLIENT_http_port].number,
     };
     address_join(host.host, (uint16_t)values[CLIENT_port].number, plan->listen);
     return -1;
@@ -125,24 +129,54 @@ static void say(const struct plan *plan, mc_store *store) {
     fflush(stdout);
 }
 
-/* The exit status. */
-static int run(const struct plan *plan) {
-    struct mc_error error = MC_ERROR_INIT;
-    mc_store *store;
+static int32_t open_http(const struct plan *plan, struct client_http **ret_http, struct mc_error *error) {
+    int32_t status = MC_OK;
+
+    if (plan->http_host == NULL)
+        return MC_OK;
+    status = client_http_open(plan->http_host, plan->http_port, ret_http, error);
+    if (status == MC_OK && plan->http_port == 0)
+        fprintf(stderr, "%s: HTTP at %s\n", PROGRAM, client_http_address(*ret_http));
+    return status;
+}
+
+/* Joins the pool, and stays until a signal comes. */
+static int32_t serve(struct plan *plan, struct client_http *http, struct mc_error *error) {
+    mc_store *store = NULL;
     bool ended;
+    int32_t status = open_store(plan, &store, &ended, error);
+
+    if (status == MC_OK) {
+        if (http != NULL)
+            client_http_set(http, plan->store.engine, store);
+        say(plan, store);
+        signals_wait(CLOCK_NEVER);
+        signals_release();
+        client_http_close(http);
+        (void)mc_store_close(store);
+    } else {
+        client_http_close(http);
+    }
+    return ended ? MC_OK : status;
+}
+
+/* The exit status. */
+static int run(struct plan *plan) {
+    struct mc_error error = MC_ERROR_INIT;
+    struct client_http *http = NULL;
+    int32_t status;
 
     signals_block();
-    if (open_store(plan, &store, &ended, &error) != MC_OK) {
-        if (ended)
-            return 0;
+    status = mc_engine_open(&plan->engine, &plan->store.engine, &error);
+    if (status == MC_OK)
+        status = open_http(plan, &http, &error);
+    if (status == MC_OK)
+        status = serve(plan, http, &error);
+    if (plan->store.engine != NULL)
+        (void)mc_engine_close(plan->store.engine);
+    if (status != MC_OK)
         fprintf(stderr, "%s: %s\n", PROGRAM, error.message);
-        return 1;
-    }
-    say(plan, store);
-    signals_wait(CLOCK_NEVER);
-    signals_release();
-    (void)mc_store_close(store);
-    return 0;
+    return status == MC_OK ? 0 : 1;
 }
 
 static int begin(const struct flags *flags) {
