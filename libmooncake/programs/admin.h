@@ -33,8 +33,4 @@ const char *admin_address(const struct admin *admin);
 void admin_metrics(struct master_service *service, struct web_text *text);
 void admin_summary(struct master_service *service, struct web_text *text);
 
-/* admin.c: the segments, malloc'd; NULL with *ret_serves whether the master serves, if there are none or memory is
- * short. */
-struct segment_description *admin_segments(struct master_service *service, size_t *ret_count, bool *ret_serves);
-
 #endif

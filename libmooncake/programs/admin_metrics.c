@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "programs/admin.h"
+#include "programs/admin_pages.h"
 #include "store/master/describe.h"
 
 #define PERCENT 100.0
@@ -90,14 +91,14 @@ static void print_segments(struct web_text *text, const struct segment_descripti
     web_text_print(text, "# HELP %s %s\n# TYPE %s gauge\n", name, used ? "Bytes in use" : "Bytes of the segment", name);
     for (size_t i = 0; i < count; i++) {
         print_label(text, name, list, count, i);
-        web_text_print(text, "%llu\n", (unsigned long long)(used ? list[i].size - list[i].free : list[i].size));
+        web_text_print(text, "%llu\n", (unsigned long long)(used ? list[i].used : list[i].size));
     }
 }
 
 static void sum(const struct segment_description *list, size_t count, uint64_t *ret_used, uint64_t *ret_size) {
     *ret_used = *ret_size = 0;
     for (size_t i = 0; i < count; i++) {
-        *ret_used += list[i].size - list[i].free;
+        *ret_used += list[i].used;
         *ret_size += list[i].size;
     }
 }

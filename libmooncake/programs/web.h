@@ -34,7 +34,6 @@ enum {
     WEB_NOT_FOUND = 404,
     WEB_NOT_ALLOWED = 405,
     WEB_TOO_LARGE = 413,
-    WEB_FAILED = 500,
     WEB_NOT_SUPPORTED = 501,
     WEB_UNAVAILABLE = 503,
     WEB_FULL = 507,
@@ -53,7 +52,6 @@ struct web_reply {
 };
 
 struct web_options {
-    const char *name; /* of the thread */
     const char *host; /* to listen on */
     uint16_t port;    /* 0: any free one */
     size_t body_max;

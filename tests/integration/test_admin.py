@@ -323,6 +323,38 @@ def test_all_keys_are_removed_for_whoever_shows_the_token(
     store.close()
 
 
+def test_a_removal_that_waits_keeps_nobody_else_waiting_and_ends_with_the_master(
+    begin: Callable[..., Program], library: Path
+) -> None:
+    """Its owner is stopped, and can't say that it has done it."""
+    master = Master(begin, environment={"MOONCAKE_ADMIN_TOKEN": TOKEN})
+    address = master.program.address()
+    owner = begin("mooncake_client", "--port=0", f"--master_server_address={address}", SMALL)
+    owner.address()
+    store = Store(library, address)
+    store.put(b"key", b"value")
+    assert store.get(b"key") == b"value"
+    store.close()
+    os.kill(owner.process.pid, signal.SIGSTOP)
+    answers: list[int] = []
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):
+            answers.append(master.ask("/api/v1/remove_all", "POST", with_token(TOKEN)).status)
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    deadline = time.monotonic() + PATIENCE
+    while master.metrics()["mooncake_master_waiting_requests"] == 0:
+        assert time.monotonic() < deadline
+    assert master.ask("/health").status == 200
+    assert master.ask("/api/v1/remove_all", "POST", with_token(TOKEN)).status == 503
+    assert master.program.end() == 0
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert answers in ([], [503])
+
+
 def test_a_master_without_a_token_refuses_all_writes(master: Master, store: Store) -> None:
     store.put(b"key", b"value")
     for path, method in [

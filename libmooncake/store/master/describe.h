@@ -12,7 +12,7 @@ struct segment_description {
     char address[MESSAGE_ADDRESS_MAX]; /* of its owner */
     char name[MESSAGE_NAME_MAX];
     uint64_t size;
-    uint64_t free; /* as the owner said last */
+    uint64_t used; /* as the owner said last; at most its size */
 };
 
 /* Stores the announced segments, at most `capacity`; how many there are. */

@@ -18,8 +18,12 @@ static void segments_are_described_as_their_owners_announced_them(void **state) 
         assert_memory_equal(&segments[n].id, &id, sizeof(id));
         assert_string_equal(segments[n].name, "host");
         assert_int_equal(segments[n].size, SEGMENT_SIZE);
-        assert_true(segments[n].free <= SEGMENT_SIZE);
+        assert_int_equal(segments[n].used, 0);
     }
+    bench_poll_full(bench, 2, 0, 0, SEGMENT_SIZE / 4, 0);
+    assert_int_equal(master_describe_segments(bench->master, segments, 1), 2);
+    assert_int_equal(master_describe_segments(bench->master, segments, 2), 2);
+    assert_int_equal(segments[1].used, SEGMENT_SIZE / 4 * 3);
     bench_close(bench);
 }
 
