@@ -51,6 +51,7 @@ void weather_choose(struct sim *sim) {
         .kill_wait = 40 * UNIT,
         .resend = 20 * UNIT,
         .poll = 20 * UNIT,
+        .promote = 4 * UNIT,
         .beat = 25 * UNIT,
         .settle_beat = 15 * UNIT,
         .owner_ttl = (weather->expels ? 300u : 3000u) * UNIT,

@@ -148,6 +148,7 @@ struct client {
     uint64_t publication_count;
     uint64_t sequence;
     bool publishing; /* a PUBLISH behind the scenes is on its way */
+    bool behind;     /* there may be publications to be sent behind the scenes */
     uint64_t publish_at;
     uint64_t publish_behind; /* the last one that was sent behind the scenes */
     uint32_t publish_limit;
@@ -301,7 +302,7 @@ void publications_settle(struct client *client, uint64_t now, const struct messa
 /* Does one name the segment, whose slots may have to be given back? */
 bool publications_need(const struct client *client, const struct client_segment *segment);
 void publications_step(struct client *client, uint64_t now, struct outbox *out);
-uint64_t publications_due(const struct client *client);
+uint64_t publications_due(struct client *client);
 
 /* ---- get.c ---- */
 

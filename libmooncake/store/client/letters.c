@@ -189,6 +189,7 @@ static void epoch_begin(struct client *client, uint64_t now, uint64_t epoch) {
     client->index_sequence = 0;
     client->owners_known = false;
     client->publish_at = 0;
+    client->behind = true;
     client->beat_at = 0;
     cache_empty(client);
     list_each (node, after, &client->segments)

@@ -194,6 +194,7 @@ void publications_answer(struct client *client, uint64_t now, struct sent *sent,
         else if (!verdict_take(client, now, sent->members[i].publication, &verdict, &stamp))
             status = MC_ERR_PENDING;
     }
+    client->behind = client->behind || sent->op == NULL;
     if (sent->behind)
         answered_behind(client, now, status);
     else if (sent->op == NULL)
@@ -288,13 +289,14 @@ void publications_step(struct client *client, uint64_t now, struct outbox *out) 
         client->publish_at = clock_after(now, client->options.timing.resend);
 }
 
-uint64_t publications_due(const struct client *client) {
+uint64_t publications_due(struct client *client) {
     struct list *node, *after;
 
-    if (client->publishing || client->epoch == 0 || client->epoch_lost || client->publication_count == 0)
+    if (!client->behind || client->publishing || client->epoch == 0 || client->epoch_lost || client->publication_count == 0)
         return CLOCK_NEVER;
     list_each (node, after, &client->publications)
         if (to_send(client, list_entry(node, struct publication, node)))
             return client->publish_at;
+    client->behind = false;
     return CLOCK_NEVER;
 }

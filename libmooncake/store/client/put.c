@@ -450,6 +450,7 @@ void put_end(struct client *client, uint64_t now, struct client_op *op, struct c
     if (publication != NULL && publication->sent > 0) { /* rule 4: it is repeated until there is a final answer */
         publication->op = NULL;
         publication->item = NULL;
+        client->behind = true;
         status = MC_ERR_INDETERMINATE;
         client_due(client, now);
     } else if (publication != NULL) {

@@ -66,6 +66,8 @@ void claim_tell(struct master *master, struct claim *claim) {
     if (claim->member->gone)
         return;
     list_append(&claim->member->fresh, &claim->command);
+    if (claim->kind != CLAIM_REPLICA || claim->record->entry->current != NULL)
+        claim->member->hurry = true;
     member_callable(master, claim->member);
 }
 

@@ -126,6 +126,8 @@ struct member {
     bool polling;     /* a POLL waits */
     uint64_t poll_tag;
     uint64_t poll_since;
+    uint64_t told;        /* when the last commands went */
+    bool hurry;           /* somebody waits for what the next ones bring about */
     struct list callable; /* in master->callable: the POLL has something to take along */
 };
 

@@ -119,6 +119,8 @@ void member_step(struct master *master, uint64_t now) {
         }
         if (member->polling && clock_after(member->poll_since, timing->poll) <= now)
             member_callable(master, member);
+        if (!list_empty(&member->fresh) && clock_after(member->told, timing->promote) <= now)
+            member_callable(master, member);
         if (!list_empty(&member->sent) &&
             clock_after(list_entry(member->sent.next, struct claim, command)->sent, timing->resend) <= now)
             member_callable(master, member);
@@ -139,6 +141,8 @@ uint64_t member_wake(const struct master *master) {
             return 0;
         if (member->polling && clock_after(member->poll_since, timing->poll) < due)
             due = clock_after(member->poll_since, timing->poll);
+        if (member->polling && !list_empty(&member->fresh) && clock_after(member->told, timing->promote) < due)
+            due = clock_after(member->told, timing->promote);
         if (member->polling && !list_empty(&member->sent)) {
             uint64_t sent = list_entry(member->sent.next, struct claim, command)->sent;
 

@@ -82,6 +82,20 @@ static void make_room(struct master *master, struct call *call) {
     park_free(master, oldest);
 }
 
+/* Somebody waits until what is pending is promoted: its owners are told at once. */
+static void hurry(struct master *master, const struct entry *entry) {
+    struct list *node, *after;
+
+    if (entry->pending == NULL)
+        return;
+    list_each (node, after, &entry->pending->replicas) {
+        struct member *member = list_entry(node, struct claim, sibling)->member;
+
+        member->hurry = true;
+        member_callable(master, member);
+    }
+}
+
 void park_keep(struct master *master, struct call *call) {
     struct entry *entry = call->blocker;
     struct parked *parked = call->kept;
@@ -99,6 +113,7 @@ void park_keep(struct master *master, struct call *call) {
     } else {
         parked->entry = entry;
         list_append(&entry->parked, &parked->place);
+        hurry(master, entry);
     }
     call->kept = NULL;
 }

@@ -1,7 +1,9 @@
 /* store/master/poll.c - an owner says what has happened, and is told what to do (rules 7, 9, 15, 17).
  *
  * Commands wait in their member's lists: `fresh` were never sent, `sent` are sent again after `resend`, until an event
- * answers them. A POLL is answered at once when there is something to say; else it waits, one for each member.
+ * answers them. A POLL is answered at once when there is something to say that somebody waits for; promotions, which
+ * nobody does, are collected for a moment after the last answer, so that an owner isn't woken for each put. Else the
+ * POLL waits, one for each member.
  */
 #include "store/master/inside.h"
 
@@ -68,11 +70,29 @@ static int32_t answer(struct master *master, const struct items *list, uint64_t 
     return master_sent(outbox_commands(out, tag, &commands), list);
 }
 
+static bool resend_due(const struct master *master, uint64_t now, const struct member *member) {
+    return !list_empty(&member->sent) && clock_after(list_entry(member->sent.next, struct claim, command)->sent,
+                                                     master->options.timing.resend) <= now;
+}
+
+/* Is there time until more has come together? */
+static bool may_wait(const struct master *master, uint64_t now, const struct member *member) {
+    const struct store_timing *timing = &master->options.timing;
+
+    return !member->gone && !member->hurry && member->drop_count == 0 && master_leads(master, now) &&
+           clock_after(member->told, timing->promote) > now && clock_after(member->poll_since, timing->poll) > now &&
+           !resend_due(master, now, member);
+}
+
 static void answer_waiting(struct master *master, uint64_t now, struct member *member, struct outbox *out) {
     int32_t status = MC_OK;
 
-    member->polling = false;
     list_remove(&member->callable);
+    if (may_wait(master, now, member))
+        return;
+    member->polling = false;
+    member->hurry = false;
+    member->told = now;
     items_reuse(&master->list);
     if (member->gone)
         status = MC_ERR_EXPELLED;
@@ -158,8 +178,7 @@ static void replace_waiting(struct master *master, struct member *member, struct
 static bool has_due(const struct master *master, uint64_t now, const struct member *member) {
     if (member->drop_count > 0 || !list_empty(&member->fresh))
         return true;
-    return !list_empty(&member->sent) && clock_after(list_entry(member->sent.next, struct claim, command)->sent,
-                                                     master->options.timing.resend) <= now;
+    return resend_due(master, now, member);
 }
 
 int32_t master_poll(struct master *master, struct call *call) {

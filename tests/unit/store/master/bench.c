@@ -23,6 +23,7 @@ struct bench *bench_open(const struct bench_options *options) {
                                  .context = bench};
 
     assert_non_null(bench);
+    all.timing.promote = 0;
     if (options != NULL) {
         all.timing = options->timing;
         all.high_watermark = options->high_watermark;

@@ -43,6 +43,7 @@ struct bench_options {
 };
 
 /* A master that doesn't lead yet. The times are those of real clusters. */
+/* NULL: a master that tells owners at once what they are to do, whether or not anybody waits for it. */
 struct bench *bench_open(const struct bench_options *options);
 void bench_close(struct bench *bench);
 

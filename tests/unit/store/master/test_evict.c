@@ -16,7 +16,10 @@ static struct bench *serving(bool keep_soft_pinned, uint64_t soft_pin_ttl) {
                                     .eviction = 0,
                                     .keep_soft_pinned = keep_soft_pinned,
                                     .soft_pin_ttl = soft_pin_ttl};
-    struct bench *bench = bench_open(&options);
+    struct bench *bench;
+
+    options.timing.promote = 0;
+    bench = bench_open(&options);
 
     master_lead(bench->master, bench->now, EPOCH, UINT64_MAX, NULL, 0, false);
     assert_int_equal(bench_mount(bench, 1, NULL, 0), MC_OK);

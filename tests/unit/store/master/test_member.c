@@ -79,6 +79,56 @@ static void a_poll_waits_for_a_command_or_a_while(void **state) {
     bench_close(bench);
 }
 
+/* A master with the times of real clusters. */
+static struct bench *unhurried(void) {
+    const struct bench_options options = {.timing = STORE_TIMING_DEFAULT, .high_watermark = 950, .eviction = 50};
+    struct bench *bench = bench_open(&options);
+
+    master_lead(bench->master, bench->now, EPOCH, UINT64_MAX, NULL, 0, false);
+    assert_int_equal(bench_mount(bench, 1, NULL, 0), MC_OK);
+    return bench;
+}
+
+static void promotions_that_nobody_waits_for_are_collected_for_a_moment(void **state) {
+    struct bench *bench = unhurried();
+    struct message_command commands[4];
+    uint64_t tag = bench_poll(bench, 1, 0, 0);
+
+    (void)state;
+    bench_put(bench, 1, 1, "k1", 0, 1, 1);
+    assert_int_equal(bench_commands(bench, tag, NULL, 0), 1); /* the first at once */
+    tag = bench_poll(bench, 1, EVENT_PROMOTED, 1);
+    bench_put(bench, 1, 2, "k2", 0, 1, 2);
+    bench_advance(bench, MS / 2);
+    bench_put(bench, 1, 3, "k3", 0, 1, 3);
+    assert_int_equal(bench_commands(bench, tag, NULL, 0), -1);
+    bench_advance(bench, MS / 2);
+    assert_int_equal(bench_commands(bench, tag, commands, 4), 2);
+    assert_int_equal(commands[0].generation + commands[1].generation, 5);
+    bench_close(bench);
+}
+
+static void what_somebody_waits_for_is_told_at_once(void **state) {
+    struct bench *bench = unhurried();
+    uint64_t tag, upsert;
+
+    (void)state;
+    bench_put(bench, 1, 1, "k1", 0, 1, 1);
+    assert_int_equal(bench_commands(bench, bench_poll(bench, 1, 0, 0), NULL, 0), 1);
+    tag = bench_poll(bench, 1, EVENT_PROMOTED, 1);
+    bench_remove(bench, 1, 2, "k1");
+    assert_int_equal(bench_commands(bench, tag, NULL, 0), 1); /* a kill */
+    tag = bench_poll(bench, 1, EVENT_KILLED, 1);
+    bench_put(bench, 1, 3, "k2", 0, 1, 3);
+    assert_int_equal(bench_commands(bench, tag, NULL, 0), -1);
+    upsert = bench_put(bench, 1, 4, "k2", PUBLISH_UPSERT, 1, 4); /* waits until the first is promoted */
+    assert_null(bench_take(bench, upsert));
+    assert_int_equal(bench_commands(bench, tag, NULL, 0), 1);
+    tag = bench_poll(bench, 1, EVENT_PROMOTED, 3);
+    assert_int_equal(bench_commands(bench, tag, NULL, 0), 1); /* the upsert itself */
+    bench_close(bench);
+}
+
 static void a_silent_owner_is_expelled_for_good(void **state) {
     struct bench *bench = bench_serving(2);
     uint64_t poll;
@@ -177,6 +227,8 @@ int main(void) {
         cmocka_unit_test(an_announcement_comes_in_parts_that_may_come_twice),
         cmocka_unit_test(who_isnt_known_has_to_mount),
         cmocka_unit_test(a_poll_waits_for_a_command_or_a_while),
+        cmocka_unit_test(promotions_that_nobody_waits_for_are_collected_for_a_moment),
+        cmocka_unit_test(what_somebody_waits_for_is_told_at_once),
         cmocka_unit_test(a_silent_owner_is_expelled_for_good),
         cmocka_unit_test(a_segment_that_goes_takes_its_objects_along),
         cmocka_unit_test(ten_thousand_keys_of_a_dead_owner_are_cleaned_up_piece_by_piece),
