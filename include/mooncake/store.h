@@ -34,6 +34,10 @@
 /* Pieces of memory in a batch, at most. */
 #define MC_STORE_PIECES_MAX 1048576u
 
+/* Bytes of a tenant's name, at most. Keys of a tenant have 3 bytes and its name less than others, at most; and 3 less
+ * those keys of no tenant that begin with the bytes FF FF. */
+#define MC_TENANT_MAX 128u
+
 /* A store. The pointer is a token and must not be dereferenced. */
 typedef struct mc_store mc_store;
 
@@ -50,10 +54,12 @@ struct mc_store_options {
     const struct mc_engine_options *engine_options; /* … opened with these; may be NULL */
     uint64_t timeout_ns;                            /* of calls that give none. MC_STORE_TIMEOUT_MS, default 30 s */
     uint64_t view_bytes; /* viewed or copied for views at a time, at most. MC_STORE_VIEW_BYTES, default 4 GiB */
+    const char *tenant;  /* whose keys are meant, at most MC_TENANT_MAX bytes; "default": nobody's in particular */
 };
 
-#define MC_STORE_EMBEDDED 2u /* the master is in this process, whatever the environment says */
-#define MC_STORE_VERIFY 1u   /* checksums are compared on mapped memory too (over networks they always are) */
+#define MC_STORE_EMBEDDED 2u    /* the master is in this process, whatever the environment says */
+#define MC_STORE_STORED_KEYS 4u /* for administration: keys of all tenants, with their names, as they are stored */
+#define MC_STORE_VERIFY 1u      /* checksums are compared on mapped memory too (over networks they always are) */
 
 MC_BEGIN_DECLS
 

@@ -11,7 +11,7 @@
 #include "store/submit.h"
 #include "store/view.h"
 
-#define OPERATION_1_0 (offsetof(struct mc_store_operation, timeout_ns) + sizeof(uint64_t)) /* the size in 1.0 */
+#define OPERATION_1_0 (offsetof(struct mc_store_operation, reserved) + sizeof(uint32_t)) /* the size in 1.0 */
 #define GET_FLAGS MC_GET_RANGES
 #define LIST_MAX 65536u
 

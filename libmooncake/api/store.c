@@ -12,9 +12,9 @@
 #include "store/store.h"
 #include "transfer/registry.h"
 
-#define OPTIONS_1_0 (offsetof(struct mc_store_options, view_bytes) + sizeof(uint64_t)) /* the size in 1.0 */
+#define OPTIONS_1_0 (offsetof(struct mc_store_options, tenant) + sizeof(char *)) /* the size in 1.0 */
 #define ENGINE_OPTIONS_1_0 sizeof(struct mc_engine_options)
-#define STORE_FLAGS (MC_STORE_VERIFY | MC_STORE_EMBEDDED)
+#define STORE_FLAGS (MC_STORE_STORED_KEYS | MC_STORE_VERIFY | MC_STORE_EMBEDDED)
 #define UNREGISTER_TIME CLOCK_SECOND
 
 int32_t mc_store_open(const struct mc_store_options *options, mc_store **ret_store, struct mc_error *error) {

@@ -71,7 +71,11 @@ static void answer_listing(struct master_service *service, const struct web_requ
 static int32_t job_store(struct admin *admin, mc_store **ret_store, struct mc_error *error) {
     struct mc_engine_options engine = {.struct_size = sizeof(engine), .key_file = admin->options.key_file};
     struct mc_store_options options = {
-        .struct_size = sizeof(options), .master = admin->options.master, .engine_options = &engine};
+        .struct_size = sizeof(options),
+        .flags = MC_STORE_STORED_KEYS, /* all tenants' */
+        .master = admin->options.master,
+        .engine_options = &engine,
+    };
     mc_store *store = NULL;
     int32_t status = mc_store_open(&options, &store, error);
 

@@ -23,6 +23,8 @@ struct run {
     struct store *store;
     const struct operation *operation;
     struct client_op op;
+    struct mc_keys keys; /* as they are stored */
+    void *key_memory;
     struct client_item *items;
     struct copy_memory *memories; /* MC_STORE_PUT, MC_STORE_GET: of each item */
     struct mc_piece *ones;        /* the same where each is one piece */
@@ -49,6 +51,8 @@ static bool make_room(struct run *run) {
     size_t count = operation->keys.count;
     bool memory = has_memory(operation), whole = operation->pieces == NULL;
 
+    if (tenant_wrap(&run->store->tenant, &operation->keys, &run->keys, &run->key_memory) != MC_OK)
+        return false;
     run->items = room_for(count, run->few, sizeof(run->items[0]));
     run->memories = memory ? room_for(count, run->few_memories, sizeof(run->memories[0])) : NULL;
     run->ones = memory && whole ? room_for(count, run->few_ones, sizeof(run->ones[0])) : NULL;
@@ -58,6 +62,7 @@ static bool make_room(struct run *run) {
 }
 
 static void free_room(struct run *run) {
+    free(run->key_memory);
     if (run->items != run->few)
         free(run->items);
     if (run->memories != run->few_memories)
@@ -106,16 +111,17 @@ static void take_memory(struct run *run, size_t i, size_t *first) {
 /* One whose memory is none begins as one without a key, and so fails by itself. */
 static bool make_items(struct run *run) {
     const struct operation *operation = run->operation;
-    const uint8_t *key = operation->keys.bytes;
+    const uint8_t *key;
     size_t first = 0;
 
     if (!make_room(run))
         return false;
+    key = run->keys.bytes;
     for (size_t i = 0; i < operation->keys.count; i++) {
         struct client_item *item = &run->items[i];
 
         item->key = key;
-        item->key_length = operation->keys.lengths[i];
+        item->key_length = run->keys.lengths[i];
         key += item->key_length;
         item->length = UINT64_MAX;
         if (run->memories == NULL)
@@ -403,8 +409,9 @@ int32_t operation_run(struct store *store, const struct operation *operation, ui
     return first;
 }
 
-int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t deadline, struct items *ret_keys,
-                       struct mc_error *error) {
+/* A page of keys of all tenants, as they are stored. */
+static int32_t list_stored(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t deadline,
+                           struct items *ret_keys, struct mc_error *error) {
     struct client_op op = {0};
 
     client_side_begin(&store->client, &op, CLIENT_LIST, NULL, 0, NULL, deadline);
@@ -421,7 +428,26 @@ int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, ui
     return MC_OK;
 }
 
-/* Removes the keys of a list. */
+int32_t operation_list(struct store *store, uint64_t *cursor, uint32_t limit, uint64_t deadline, struct items *ret_keys,
+                       struct mc_error *error) {
+    struct items page = {0}, own;
+    struct message_bytes list, key;
+    int32_t status = list_stored(store, cursor, limit, deadline, &page, error);
+
+    items_init(&own);
+    list = items_bytes(&page);
+    while (status == MC_OK && items_next(&list, &key) == 1)
+        if (tenant_strip(&store->tenant, &key) && !items_append(&own, key.data, key.length))
+            status = status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    items_clear(&page);
+    if (status == MC_OK)
+        *ret_keys = own;
+    else
+        items_clear(&own);
+    return status;
+}
+
+/* Removes the keys of a list, which are as they are stored. */
 static int64_t remove_keys(struct store *store, const struct items *keys, uint64_t deadline, struct mc_error *error) {
     struct client_item *items = calloc(keys->count, sizeof(*items));
     struct message_bytes list = items_bytes(keys), key;
@@ -445,14 +471,19 @@ static int64_t remove_keys(struct store *store, const struct items *keys, uint64
     return removed;
 }
 
-/* Those keys of a page that the pattern is found in, to `ret_found`. */
-static int32_t select_keys(const struct items *page, const struct pattern *pattern, struct items *ret_found,
-                           struct mc_error *error) {
-    struct message_bytes list = items_bytes(page), key;
+/* Those keys of a page that are the tenant's, and that the pattern (unless it is NULL) is found in. */
+static int32_t select_keys(const struct store *store, const struct items *page, const struct pattern *pattern,
+                           struct items *ret_found, struct mc_error *error) {
+    struct message_bytes list = items_bytes(page), key, own;
 
     while (items_next(&list, &key) == 1) {
-        int32_t matches = pattern_matches(pattern, key.data, key.length, error);
+        int32_t matches = 1;
 
+        own = key;
+        if (!tenant_strip(&store->tenant, &own))
+            continue;
+        if (pattern != NULL)
+            matches = pattern_matches(pattern, own.data, own.length, error);
         if (matches < 0)
             return matches;
         if (matches == 1 && !items_append(ret_found, key.data, key.length))
@@ -466,10 +497,8 @@ static int64_t remove_page(struct store *store, const struct items *page, const 
     struct items found;
     int64_t removed;
 
-    if (pattern == NULL)
-        return page->count > 0 ? remove_keys(store, page, deadline, error) : 0;
     items_init(&found);
-    removed = select_keys(page, pattern, &found, error);
+    removed = select_keys(store, page, pattern, &found, error);
     if (removed == MC_OK && found.count > 0)
         removed = remove_keys(store, &found, deadline, error);
     items_clear(&found);
@@ -483,7 +512,7 @@ int64_t operation_remove_all(struct store *store, const struct pattern *pattern,
 
     do {
         struct items page = {0};
-        int64_t count = operation_list(store, &cursor, PAGE_KEYS, deadline, &page, error);
+        int64_t count = list_stored(store, &cursor, PAGE_KEYS, deadline, &page, error);
 
         if (count != MC_OK)
             return count;

@@ -160,21 +160,27 @@ int32_t put_sessions_begin(struct store *store, const struct mc_keys *keys, cons
                            uint64_t *ret_puts, int32_t *ret_statuses, struct mc_error *error) {
     const struct client_put_options options = operation_put_options(put, space_deadline);
     struct client_item *items = calloc(keys->count, sizeof(*items));
-    const uint8_t *key = keys->bytes;
+    struct mc_keys stored = {0};
+    void *memory = NULL;
+    const uint8_t *key;
     struct outcome outcome = {0};
     struct client_op op = {0};
     bool fresh = (options.flags & PUBLISH_UPSERT) == 0;
-    int32_t status = items != NULL ? MC_OK : status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    int32_t status = items != NULL ? tenant_wrap(&store->tenant, keys, &stored, &memory) : MC_ERR_NO_MEMORY;
 
+    if (status != MC_OK)
+        status_set(error, status, 0, "out of memory");
     if (status == MC_OK && fresh)
         status = find_known(store, keys, deadline, ret_statuses, error);
     if (status != MC_OK) {
+        free(memory);
         free(items);
         return status;
     }
+    key = stored.bytes;
     for (size_t i = 0; i < keys->count; i++) {
-        items[i] = (struct client_item){.key = key, .key_length = keys->lengths[i], .length = lengths[i]};
-        key += keys->lengths[i];
+        items[i] = (struct client_item){.key = key, .key_length = stored.lengths[i], .length = lengths[i]};
+        key += stored.lengths[i];
         items[i].known = fresh && ret_statuses[i] == 1;
         items[i].status = MC_ERR_ALREADY_EXISTS; /* if known */
     }
@@ -187,6 +193,7 @@ int32_t put_sessions_begin(struct store *store, const struct mc_keys *keys, cons
             ret_statuses[i] = session_publish(store, &items[i], &options, &ret_puts[i]);
         outcome_add(&outcome, i, ret_statuses[i], NULL);
     }
+    free(memory);
     free(items);
     return outcome_tell(&outcome, error);
 }

@@ -206,7 +206,8 @@ int32_t store_open(const struct mc_store_options *options, struct engine *given,
     thread_cond_init(&store->quiet);
     list_init(&store->puts);
     store->verify = (options->flags & MC_STORE_VERIFY) != 0;
-    if (options->timeout_ns == 0)
+    status = tenant_init(&store->tenant, options->tenant, (options->flags & MC_STORE_STORED_KEYS) != 0, error);
+    if (status == MC_OK && options->timeout_ns == 0)
         status = config_u64(SETTING_STORE_TIMEOUT_MS, 0, &timeout_ms, error);
     if (status == MC_OK)
         status = config_u64(SETTING_STORE_SPACE_MS, 0, &space_ms, error);

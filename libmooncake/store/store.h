@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/object.h"
 #include "store/client_side.h"
+#include "store/tenant.h"
 #include "store/view.h"
 
 struct store {
@@ -26,6 +27,7 @@ struct store {
     struct client_side client;
     bool has_client;
     bool verify;
+    struct tenant tenant;
     uint64_t timeout;
     uint64_t space_timeout; /* of puts that have none of their own */
     pthread_mutex_t lock;

@@ -54,7 +54,8 @@ class MooncakeDistributedStore(PieceMethods, SessionMethods, LaterMethods):
         bytes of this process that join the pool, 0 for none. local_buffer_size: not used, none is needed. protocol,
         rdma_devices: not used; the best path to each peer is taken, MC_FORCE_TCP restricts them to TCP.
         master_server_addr: "host:port", or "" for a master in this process. engine: what TransferEngine.get_engine()
-        returns, to be shared, and closed after this store. The others are accepted and have no effect. In a dict sizes
+        returns, to be shared, and closed after this store. tenant_id: a name whose keys are apart from those of all
+        other names. The others are accepted and have no effect. In a dict sizes
         may be texts like "4 GB", and master_server_address and device_name are known too.
 
         -600 if it is set up already, -900 if no master answers within 3 s.

@@ -117,20 +117,19 @@ def open_compatible(wanted: Setup) -> Store:
     for name in ("enable_ssd_offload", "enable_client_http_server"):
         if getattr(wanted, name):
             log("warning", "setup: %s is not available, and has no effect", name)
-    if wanted.tenant_id != "default":
-        log("warning", "setup: tenants are not available: tenant_id has no effect")
     master: Optional[str] = wanted.master_server_addr
     if not master:
         master = None
     elif ":" not in master:
         master = f"{master}:{_MASTER_PORT}"
+    tenant = wanted.tenant_id
     size = wanted.global_segment_size and max(wanted.global_segment_size, _SEGMENT_LEAST)
     if wanted.engine is not None:
-        return connect(master, segment_size=size, engine=wanted.engine)
+        return connect(master, segment_size=size, tenant=tenant, engine=wanted.engine)
     listen, may_be_taken = listen_address(wanted.local_hostname)
     try:
-        return connect(master, segment_size=size, listen=listen)
+        return connect(master, segment_size=size, tenant=tenant, listen=listen)
     except errors.System:
         if not may_be_taken:
             raise
-        return connect(master, segment_size=size, listen=listen.rpartition(":")[0])
+        return connect(master, segment_size=size, tenant=tenant, listen=listen.rpartition(":")[0])

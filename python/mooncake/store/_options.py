@@ -55,13 +55,14 @@ def open_store(
     verify: bool,
     engine: Any,
     engine_options: Any,
+    tenant: Optional[str] = None,
 ) -> Any:
     """The handle of an opened store. Without a master it is in this process."""
     options = ffi.new("struct mc_store_options *")
     options.struct_size = ffi.sizeof("struct mc_store_options")
     options.flags = (lib.MC_STORE_VERIFY if verify else 0) | (lib.MC_STORE_EMBEDDED if master is None else 0)
-    texts = (_text(master), _text(name))
-    options.master, options.name = texts
+    texts = (_text(master), _text(name), _text(tenant))
+    options.master, options.name, options.tenant = texts
     options.segment_size = segment_size
     options.engine = engine
     options.engine_options = engine_options

@@ -32,6 +32,7 @@ def connect(
     timeout: Optional[float] = None,
     view_bytes: Optional[Size] = None,
     verify: bool = False,
+    tenant: Optional[str] = None,
     engine: Optional[Engine] = None,
     listen: Optional[str] = None,
     advertise: Optional[str] = None,
@@ -47,7 +48,8 @@ def connect(
     Store.address as theirs. segment_size: memory of this process that joins the pool, in bytes or like "4GiB"; default
     none, or 256 MiB with the master inside. name: of that memory, for `prefer`; default the address. timeout: seconds
     that a call may take which says nothing else; default 30. view_bytes: how much may be viewed at a time; default 4
-    GiB. verify: compares checksums also where memory is mapped (over networks they always are). engine: an Engine to
+    GiB. verify: compares checksums also where memory is mapped (over networks they always are). tenant: a
+    name whose keys are apart from those of all other names, and of stores without one. engine: an Engine to
     share, which is closed after the store; the rest opens one, as it does in mooncake.engine.Engine.
 
     errors.Unreachable if no master answers within 3 s; errors.Address; errors.NoMemory; and what Engine raises.
@@ -70,6 +72,7 @@ def connect(
         verify,
         ffi.NULL if engine is None else engine.handle,
         options if engine is None else ffi.NULL,
+        tenant,
     )
     del texts
     return Store(handle, engine)

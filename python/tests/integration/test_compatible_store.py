@@ -342,3 +342,14 @@ def test_transfer_queue_upserts_at_other_sizes(cluster: Cluster) -> None:
     assert reader.batch_remove(["a", "missing"], force=True) == [0, -704]
     assert writer.get("a") == b""
     assert writer.close() == reader.close() == 0
+
+
+def test_tenants_have_keys_of_their_own(cluster: Cluster) -> None:
+    cluster.client(64 << 20)
+    red, blue, plain = (setup(cluster.address, tenant_id=tenant) for tenant in ("red", "blue", "default"))
+    assert [store.put("key", value) for store, value in ((red, b"r"), (blue, b"b"), (plain, b"p"))] == [0, 0, 0]
+    assert [store.get("key") for store in (red, blue, plain)] == [b"r", b"b", b"p"]
+    assert red.remove_all() == 1
+    assert [store.is_exist("key") for store in (red, blue, plain)] == [0, 1, 1]
+    for store in (red, blue, plain):
+        assert store.close() == 0

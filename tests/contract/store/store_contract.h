@@ -105,6 +105,7 @@ extern const struct contract_part store_views;
 extern const struct contract_part store_batches;
 extern const struct contract_part store_pieces;
 extern const struct contract_part store_puts;
+extern const struct contract_part store_tenants;
 extern const struct contract_part store_lists;
 extern const struct contract_part store_pools;
 extern const struct contract_part store_replicas;

@@ -34,7 +34,7 @@ static void store_options_are_checked(void **state) {
         WRONG(mc_store_open(&options, &store, error));
     }
     options.struct_size = sizeof(options);
-    for (uint32_t bit = 2; bit < 32; bit++) {
+    for (uint32_t bit = 3; bit < 32; bit++) {
         options.flags = 1u << bit;
         WRONG(mc_store_open(&options, &store, error));
     }
