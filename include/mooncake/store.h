@@ -235,6 +235,21 @@ MC_API int32_t mc_store_exists_batch(mc_store *store, const struct mc_keys *keys
 MC_API int32_t mc_store_remove_batch(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns,
                                      int32_t *ret_statuses, struct mc_error *error);
 
+/* Where a replica is. */
+struct mc_replica {
+    uint64_t offset;                   /* of the value in its segment */
+    uint64_t length;                   /* of the value */
+    char segment[MC_SEGMENT_NAME_MAX]; /* the segment's name; "" if it has left the pool meanwhile */
+    char address[MC_ADDRESS_MAX];      /* "host:port" of its owner's engine */
+};
+
+/* The replicas of each object's newest version: of object i at most `capacity` from ret_replicas[i * capacity] on
+ * (elements `stride` bytes apart); ret_counts[i] is how many there are, or a negative status. Doesn't count as a use. What
+ * is told may be out of date when it comes. */
+MC_API int32_t mc_store_replicas(mc_store *store, const struct mc_keys *keys, uint64_t timeout_ns,
+                                 struct mc_replica *ret_replicas, uint32_t capacity, size_t stride, int32_t *ret_counts,
+                                 struct mc_error *error);
+
 /* Removes every key there is at the time, page by page; returns how many. */
 MC_API int64_t mc_store_remove_all(mc_store *store, uint64_t timeout_ns, struct mc_error *error);
 

@@ -8,6 +8,7 @@
 #include "api/store_checks.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "store/locate.h"
 #include "store/submit.h"
 #include "store/view.h"
 
@@ -259,6 +260,29 @@ int32_t mc_store_remove(mc_store *store, const void *key, size_t key_length, uin
     int32_t status = one_key(key, key_length, &one, error), item;
 
     return status != MC_OK ? status : mc_store_remove_batch(store, &one.keys, timeout_ns, &item, error);
+}
+
+/* ---- Replicas ---- */
+
+int32_t mc_store_replicas(mc_store *handle, const struct mc_keys *keys, uint64_t timeout_ns,
+                          struct mc_replica *ret_replicas, uint32_t capacity, size_t stride, int32_t *ret_counts,
+                          struct mc_error *error) {
+    struct store *store;
+    int32_t status =
+        keys != NULL ? check_keys(keys, error) : status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "keys is NULL");
+
+    if (status == MC_OK && (ret_replicas == NULL || ret_counts == NULL || capacity > MC_REPLICAS_MAX ||
+                            stride < sizeof(struct mc_replica) || stride % sizeof(uint64_t) != 0))
+        status = status_set(error, MC_ERR_INVALID_ARGUMENT, 0,
+                            "there is no place for replicas and counts, or for more than %u", MC_REPLICAS_MAX);
+    if (status == MC_OK)
+        status = store_call_begin(handle, &store, error);
+    if (status != MC_OK)
+        return status;
+    status = locate_replicas(store, keys, call_deadline(store, timeout_ns), ret_replicas, capacity, stride, ret_counts,
+                             error);
+    store_call_end(store);
+    return status;
 }
 
 /* ---- Listing ---- */

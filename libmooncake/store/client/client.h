@@ -67,6 +67,7 @@ enum client_kind {
     CLIENT_GET,
     CLIENT_VIEW,
     CLIENT_SIZE,
+    CLIENT_LOCATE, /* as CLIENT_SIZE; items that end well have their places until client_end */
     CLIENT_EXISTS,
     CLIENT_REMOVE,
     CLIENT_LIST,

@@ -46,13 +46,14 @@ static bool has_room(struct client_item *item) {
     return item->place_count < item->place_room || item_has_room(item, CANDIDATES);
 }
 
-/* Takes the item's candidates from a list of LOCATION. */
-static int32_t locations_take(struct client *client, struct client_item *item, struct message_bytes locations) {
+/* Takes the item's candidates from a list of LOCATION: of all versions, or of the newest alone. */
+static int32_t locations_take(struct client *client, struct client_item *item, struct message_bytes locations,
+                              bool newest) {
     struct message_location location;
     int32_t more;
 
     item->place_count = 0;
-    while ((more = items_next_location(&locations, &location)) == 1) {
+    while ((more = items_next_location(&locations, &location)) == 1 && (item->place_count == 0 || !newest)) {
         uint32_t first = item->place_count;
         struct message_place place;
 
@@ -77,7 +78,7 @@ static void item_asked(struct client *client, struct client_op *op, struct clien
         return;
     }
     if (status == MC_OK)
-        status = locations_take(client, item, locations);
+        status = locations_take(client, item, locations, op->kind == CLIENT_LOCATE);
     if (status != MC_OK) {
         item->status = status;
         item->place_count = 0;
@@ -87,7 +88,7 @@ static void item_asked(struct client *client, struct client_op *op, struct clien
     item->next = 0;
     item->from_cache = false;
     cache_put(client, item, stamp->sequence);
-    if (op->kind == CLIENT_SIZE) {
+    if (op->kind == CLIENT_SIZE || op->kind == CLIENT_LOCATE) {
         item->found = item->places[0].length;
         op_finish(op, item, MC_OK);
         return;
@@ -126,10 +127,10 @@ static enum client_need lookup(struct client *client, uint64_t now, struct clien
                             .out = out,
                             .now = now,
                             .type = MESSAGE_LOOKUP,
-                            .flags = op->kind == CLIENT_SIZE ? LOOKUP_PROBE : 0};
+                            .flags = op->kind == CLIENT_SIZE || op->kind == CLIENT_LOCATE ? LOOKUP_PROBE : 0};
     enum client_need need;
 
-    if (!epoch_known(client, now, op, out, false, &need))
+    if (!epoch_known(client, now, op, out, op->kind == CLIENT_LOCATE && !op->beaten, &need))
         return need;
     for (size_t i = 0; i < op->count; i++) {
         struct client_item *item = &op->items[i];

@@ -10,6 +10,7 @@ Importing this module loads the native library, or raises one ImportError that s
 """
 
 from ._compat import MooncakeDistributedStore
+from ._compat_replicas import Descriptor, DiskDescriptor, MemoryDescriptor, ReplicaDescriptor
 from ._compat_values import (
     BufferHandle,
     ObjectDataType,
@@ -101,11 +102,8 @@ REPLICA_MOVE = TaskType.REPLICA_MOVE
 BufferLease = later_class("BufferLease")
 BufferLeaseView = later_class("BufferLeaseView")
 BufferPool = later_class("BufferPool")
-Descriptor = later_class("Descriptor")
-DiskDescriptor = later_class("DiskDescriptor")
 EngramStore = later_class("EngramStore")
 EngramStoreConfig = later_class("EngramStoreConfig")
-MemoryDescriptor = later_class("MemoryDescriptor")
 MooncakeDistributedNoFRegister = later_class("MooncakeDistributedNoFRegister")
 MooncakeHostMemAllocator = later_class("MooncakeHostMemAllocator")
 ParallelAxis = later_class("ParallelAxis")
@@ -114,6 +112,5 @@ ReadTarget = later_class("ReadTarget")
 RegisteredBufferLease = later_class("RegisteredBufferLease")
 RegisteredBufferLeaseView = later_class("RegisteredBufferLeaseView")
 RegisteredBufferPool = later_class("RegisteredBufferPool")
-ReplicaDescriptor = later_class("ReplicaDescriptor")
 TensorParallelism = later_class("TensorParallelism")
 bind_to_numa_node = later_function("bind_to_numa_node", "binding to NUMA nodes")

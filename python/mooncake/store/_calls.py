@@ -33,6 +33,7 @@ __all__ = [
     "read_many",
     "read_value",
     "remove_batch",
+    "replicas_batch",
     "size_batch",
     "view_many",
     "view_value",
@@ -181,6 +182,19 @@ def exists_batch(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any
 def size_batch(handle: Any, keys: Sequence[bytes], timeout_ns: int, error: Any) -> list[int]:
     """The length or a status of each."""
     return _run(keys, "q", lambda _, packed, column: lib.mc_store_size_batch(handle, packed, timeout_ns, column, error))
+
+
+def replicas_batch(
+    handle: Any, keys: Sequence[bytes], cells: Any, capacity: int, timeout_ns: int, error: Any
+) -> list[int]:
+    """How many replicas or a status of each; `capacity` of them from cells[i * capacity] on."""
+    stride = ffi.sizeof("struct mc_replica")
+
+    def call(part: slice, packed: Any, column: Any) -> int:
+        first = cells + part.start * capacity
+        return lib.mc_store_replicas(handle, packed, timeout_ns, first, capacity, stride, column, error)
+
+    return _run(keys, "i", call)
 
 
 def list_page(handle: Any, cursor: Any, limit: int, error: Any) -> Union[list[bytes], int]:

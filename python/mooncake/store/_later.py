@@ -27,7 +27,6 @@ METHODS: dict[str, str] = {
     "segments beside the one of setup()": """
         mount_segment unmount_segment allocate_and_mount_segment unmount_and_free_segment""",
     "the disk tier": "unmount_local_disk_segment get_offload_rpc_read_count",
-    "replica descriptors": "get_replica_desc batch_get_replica_desc batch_replica_clear",
     "copy and move tasks": "create_copy_task create_move_task query_task",
     "dummy clients": "setup_dummy alloc_from_mem_pool",
     "a native client object": "_get_pyclient_capsule",
@@ -38,11 +37,8 @@ CLASSES: dict[str, str] = {
     "BufferLease": "buffer pools",
     "BufferLeaseView": "buffer pools",
     "BufferPool": "buffer pools",
-    "Descriptor": "replica descriptors",
-    "DiskDescriptor": "replica descriptors",
     "EngramStore": "engram tables",
     "EngramStoreConfig": "engram tables",
-    "MemoryDescriptor": "replica descriptors",
     "MooncakeDistributedNoFRegister": "NVMe over fabrics",
     "MooncakeHostMemAllocator": "host memory for dummy clients",
     "ParallelAxis": "tensors",
@@ -51,7 +47,6 @@ CLASSES: dict[str, str] = {
     "RegisteredBufferLease": "buffer pools",
     "RegisteredBufferLeaseView": "buffer pools",
     "RegisteredBufferPool": "buffer pools",
-    "ReplicaDescriptor": "replica descriptors",
     "TensorParallelism": "tensors",
 }
 """The classes of mooncake.store, by what they are part of."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import Cluster
 
-from mooncake.store import MooncakeDistributedStore
+from mooncake.store import MooncakeDistributedStore, ReplicaStatus
 
 DATA = random.Random(6).randbytes(1 << 20)
 
@@ -158,3 +158,21 @@ def test_wrong_pieces_are_named(old_store: MooncakeDistributedStore) -> None:
             old_store.batch_put_from_multi_buffers(["a"], pointers, sizes)
     assert old_store.batch_put_from_multi_buffers(["a"], [[0]], [[1]]) == [-600]
     assert old_store.batch_put_from_multi_buffers(["a"], [[4096]], [[2**64 - 1]]) == [-600]
+
+
+def test_replicas_are_described_and_cleared(old_store: MooncakeDistributedStore) -> None:
+    assert old_store.put("a", b"12345") == old_store.put("b", b"") == 0
+    (replica,) = old_store.get_replica_desc("a")
+    assert (replica.is_memory_replica(), replica.is_disk_replica(), replica.is_local_disk_replica()) == (1, 0, 0)
+    assert replica.status == ReplicaStatus.COMPLETE
+    buffer = replica.get_memory_descriptor().buffer_descriptor
+    assert (buffer.size, buffer.transport_endpoint) == (5, old_store.get_hostname())
+    with pytest.raises(RuntimeError):
+        replica.get_disk_descriptor()
+    assert list(old_store.batch_get_replica_desc(["a", "missing", "b"])) == ["a", "b"]
+    assert old_store.get_replica_desc("missing") == []
+    assert old_store.batch_get_replica_desc([]) == {}
+    assert old_store.batch_replica_clear(["a"], "elsewhere") == []
+    assert old_store.batch_replica_clear(["a", "missing"], buffer.segment) == ["a"]
+    assert old_store.batch_replica_clear(["b", "a"]) == ["b"]
+    assert old_store.remove_all() == 0

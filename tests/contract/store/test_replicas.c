@@ -137,7 +137,53 @@ static void a_preferred_segment_is_taken_while_it_has_space(void **state) {
     OK(mc_store_close(late));
 }
 
+static void replicas_are_told_with_their_segments_and_owners(void **state) {
+    const struct cluster *cluster = *state;
+    mc_store *second = cluster_join(cluster, 0, 4 * MIB, "second"), *late = join_late(cluster);
+    const struct mc_put_options options = options_of(2, 2);
+    struct mc_keys keys = keys_make("told", 3);
+    struct mc_replica replicas[3 * 2];
+    char address[ADDRESS_TEXT];
+    int32_t counts[3];
+    int seconds = 0;
+
+    OK(mc_store_put(late, TEXT("told-0"), "value", 5, &options, contract_error()));
+    OK(PUT(late, "told-2", "", 0));
+    assert_true(mc_store_address(second, address, sizeof(address)) > 0);
+    memset(replicas, 0xa5, sizeof(replicas));
+    IS(MC_ERR_NOT_FOUND, mc_store_replicas(late, &keys, 0, replicas, 2, sizeof(replicas[0]), counts, contract_error()));
+    assert_int_equal(counts[0], 2);
+    assert_int_equal(counts[1], MC_ERR_NOT_FOUND);
+    assert_int_equal(counts[2], 1);
+    for (int i = 0; i < 2; i++) {
+        bool is_second = strcmp(replicas[i].segment, "second") == 0;
+
+        seconds += is_second;
+        assert_int_equal(strcmp(replicas[i].address, address) == 0, is_second);
+        assert_int_equal(replicas[i].length, 5);
+        assert_true(replicas[i].offset > 0);
+    }
+    assert_int_equal(seconds, 1);
+    assert_int_equal(replicas[4].length, 0);
+    assert_int_equal(((uint8_t *)&replicas[5])[0], 0xa5); /* nothing is written beyond the count */
+    /* Of more than there is room for, as many as there is. */
+    keys.count = 1;
+    memset(replicas, 0xa5, sizeof(replicas));
+    OK(mc_store_replicas(late, &keys, 0, replicas, 1, sizeof(replicas[0]), counts, contract_error()));
+    assert_int_equal(counts[0], 2);
+    assert_int_equal(((uint8_t *)&replicas[1])[0], 0xa5);
+    IS(MC_ERR_INVALID_ARGUMENT,
+       mc_store_replicas(late, &keys, 0, replicas, 1, sizeof(replicas[0]) - 8, counts, contract_error()));
+    IS(MC_ERR_INVALID_ARGUMENT,
+       mc_store_replicas(late, &keys, 0, replicas, MC_REPLICAS_MAX + 1, sizeof(replicas[0]), counts, contract_error()));
+    keys.count = 3;
+    keys_free(&keys);
+    OK(mc_store_close(second));
+    OK(mc_store_close(late));
+}
+
 static const struct CMUnitTest tests[] = {
+    STORE_TEST(replicas_are_told_with_their_segments_and_owners),
     STORE_TEST(a_replicated_object_is_in_two_segments_and_leaves_both),
     STORE_TEST(a_replica_is_enough_when_the_other_ones_owner_has_left),
     STORE_TEST(a_replica_is_enough_when_the_other_ones_owner_is_killed),
