@@ -108,8 +108,9 @@ static void print_segment_json(struct web_text *text, const struct segment_descr
     web_text_print(text, ",\"size_bytes\":%llu,\"allocator_used_bytes\":%llu,\"allocator_capacity_bytes\":%llu",
                    (unsigned long long)segment->size, (unsigned long long)segment->used,
                    (unsigned long long)segment->size);
-    web_text_print(text, ",\"allocator_usage_percent\":%.2f,\"status\":\"MOUNTED\"}",
-                   segment->size > 0 ? 100.0 * (double)segment->used / (double)segment->size : 0.0);
+    web_text_print(text, ",\"allocator_usage_percent\":%.2f,\"status\":\"%s\"}",
+                   segment->size > 0 ? 100.0 * (double)segment->used / (double)segment->size : 0.0,
+                   segment->drains ? "GRACEFULLY_UNMOUNTING" : "MOUNTED");
 }
 
 /* All of them: as JSON, or only their names. */

@@ -47,6 +47,9 @@ enum message_type {
 #define LOOKUP_PROBE 1u /* doesn't count as a use */
 
 /* Kinds of COMMAND: what the master wants of a slot (rules 7, 9, 15, 17). */
+/* Of a segment: it serves, or (any other value) it drains: readers go on, and nothing new is placed in it. */
+enum segment_state { SEGMENT_SERVES, SEGMENT_DRAINS };
+
 enum message_command_kind { COMMAND_KILL = 1, COMMAND_PROMOTE, COMMAND_ASK, COMMAND_DROP };
 
 /* Kinds of EVENT: the answers to KILL and PROMOTE (done, or not); to ASK: the slot is no longer RESERVED; and a

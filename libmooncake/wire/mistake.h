@@ -36,7 +36,8 @@
     X(DOUBTS_NOT_ANNOUNCED, "RESERVED slots not announced")                           \
     X(DROPPED_UNASKED, "a dead holder's slot reclaimed without asking the master")    \
     X(PUBLISH_AFTER_DROP, "a delayed PUBLISH accepted after DROP")                    \
-    X(ONE_PIN_CELL, "one pin cell for two views")
+    X(ONE_PIN_CELL, "one pin cell for two views")                                     \
+    X(GRANTED_WHILE_DRAINING, "a slot reserved in a segment that drains")
 
 enum mistake {
 #define MISTAKE_CONSTANT(NAME, words) MISTAKE_##NAME,

@@ -10,7 +10,7 @@ ATTACH, RESERVE, RELEASE, PUBLISH, LOOKUP, REMOVE, LIST, BEAT, MOUNT, POLL, UNMO
 # U: U32, L: U64, I: ID, B: BYTES; a list's items are named behind it.
 PLACE = "ILLL"
 SHAPES: dict[int, tuple[str, str]] = {
-    ATTACH: ("IB", ""),
+    ATTACH: ("IBI", ""),
     RESERVE: ("IILLLU", ""),
     RELEASE: ("IIBB", "LLL"),
     PUBLISH: ("ILLB", "LULLLBB"),
@@ -18,8 +18,8 @@ SHAPES: dict[int, tuple[str, str]] = {
     REMOVE: ("ILLB", "LB"),
     LIST: ("ILLU", ""),
     BEAT: ("ILLB", "II"),
-    MOUNT: ("ILUUBBLLB", "ULLLLLLB"),
-    POLL: ("ILLLB", "ULL"),
+    MOUNT: ("ILUUBBLLBU", "ULLLLLLB"),
+    POLL: ("ILLLBU", "ULL"),
     UNMOUNT: ("IL", ""),
 }
 NUMBERS = [0, 1, 2, 3, 63, 64, 4096, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, (1 << 64) - 1]

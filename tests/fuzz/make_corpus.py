@@ -143,9 +143,9 @@ def store_messages() -> dict[str, bytes]:
     """One of each of the store's messages, whole, by number and name."""
     grant = struct.pack("<QQQ", 4096, 7, 65536)
     stamped = text(stamp(SEGMENT + struct.pack("<Q", 11)))
-    owner = SEGMENT + text(b"127.0.0.1:1") + text(b"pool") + struct.pack("<QQ", 1 << 30, 1 << 20)
+    owner = SEGMENT + text(b"127.0.0.1:1") + text(b"pool") + struct.pack("<QQI", 1 << 30, 1 << 20, 1)
     return {
-        "6-attach": CLIENT + text(b"127.0.0.1:1"),
+        "6-attach": CLIENT + text(b"127.0.0.1:1") + SEGMENT,
         "7-attached": SEGMENT + struct.pack("<QQQI", 0x7F0000001000, 1 << 30, 0x7F0000000000, 1024),
         "8-reserve": CLIENT + SEGMENT + struct.pack("<QQQI", 3, 2, 4096, 8),
         "9-reserved": items(grant, grant),
@@ -162,9 +162,12 @@ def store_messages() -> dict[str, bytes]:
         "19-listed": stamped + struct.pack("<Q", 0) + items(b"key", b"other"),
         "20-beat": CLIENT + struct.pack("<QQ", 3, 1) + text(bytes(range(32))),
         "21-beaten": stamped + struct.pack("<Q", 2) + items(owner, owner),
-        "22-mount": SEGMENT + struct.pack("<QII", 3, 0, 1) + owner[16:] + items(holding(), holding(1)),
+        "22-mount": SEGMENT + struct.pack("<QII", 3, 0, 1) + owner[16:-4] + items(holding(), holding(1)) + owner[-4:],
         "23-mounted": struct.pack("<Q", 3),
-        "24-poll": SEGMENT + struct.pack("<QQQ", 3, 1 << 20, 0) + items(struct.pack("<IQQ", 1, 4096, 7)),
+        "24-poll": SEGMENT
+        + struct.pack("<QQQ", 3, 1 << 20, 0)
+        + items(struct.pack("<IQQ", 1, 4096, 7))
+        + struct.pack("<I", 1),
         "25-commands": struct.pack("<Q", 3) + items(struct.pack("<IQQQQ", 2, 4096, 7, 3, 9)),
         "26-unmount": SEGMENT + struct.pack("<Q", 3),
         "27-unmounted": b"",

@@ -37,6 +37,8 @@ static bool owner_settled(const struct node *node, char *why, size_t size) {
     struct owner_usage usage = owner_usage(node->owner);
     const struct segment *segment = ghost_segment(sim, owner_segment(node->owner));
 
+    if (owner_drains(node->owner))
+        return say(why, size, "%s has yet to go", node->name);
     if (!owner_mounted(node->owner) || segment == NULL || !segment->member)
         return say(why, size, "%s isn't mounted", node->name);
     if (usage.dead > 0)

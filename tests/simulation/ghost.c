@@ -145,6 +145,8 @@ void ghost_granted(struct sim *sim, struct memory *memory, const struct call *ca
                      grant->slot, sim->nodes[grant->holder].name, sim->nodes[call->from].name);
         return;
     }
+    if (memory->drains)
+        sim_fail(sim, "I2 %s, which drains, grants slot %lu to %s", name, granted->slot, sim->nodes[call->from].name);
     if (sim->grant_count >= GRANTS_MAX || memory->active_count >= GRANTS_MAX / 8) {
         sim_fail(sim, "the simulator's table of grants is full");
         return;

@@ -30,6 +30,17 @@ static bool in_flight(void *context, const struct slot *slot) {
     return grant != NULL && grant->inflight > 0;
 }
 
+#define FAREWELLS 3u /* that UNMOUNT is sent, before the owner goes without an answer */
+
+/* Whatever the segment had need not be there any more. */
+static void lose(struct node *node) {
+    struct sim *sim = node->sim;
+
+    for (uint32_t i = 0; i < sim->segment_count; i++)
+        if (sim->segments[i].memory == node->memory)
+            sim->segments[i].lost = true;
+}
+
 /* After each call of the core. */
 static void post(struct node *node) {
     struct sim *sim = node->sim;
@@ -37,9 +48,7 @@ static void post(struct node *node) {
 
     if (segment == NULL) {
         TRACE(sim, "%s begins anew: its segment had been given up", node->name);
-        for (uint32_t i = 0; i < sim->segment_count; i++)
-            if (sim->segments[i].memory == node->memory)
-                sim->segments[i].lost = true;
+        lose(node);
         ghost_add_segment(sim, owner_segment(node->owner), node->memory);
     }
     ghost_scan(sim, node->memory);
@@ -64,6 +73,7 @@ void owners_born(struct node *node) {
     options.pins = node->memory->pins;
     options.pins_address = (uintptr_t)node->memory->pins;
     options.base_address = (uintptr_t)node->memory->base;
+    node->farewells = 0;
     memset(node->heard, 0, sizeof(node->heard));
     memset(node->closed, 0, sizeof(node->closed));
     if (owner_new(&options, &node->owner) != MC_OK) {
@@ -81,9 +91,9 @@ void owners_dies(struct node *node) {
     uint64_t known = sim->now + sim_units(sim, 20, 200);
 
     node->memory->alive = false;
+    lose(node);
     for (uint32_t i = 0; i < sim->segment_count; i++)
         if (sim->segments[i].memory == node->memory) {
-            sim->segments[i].lost = true;
             sim_at(sim, known, (struct event){.kind = EVENT_DEATH_KNOWN, .call = i});
         }
     node->owner = owner_free(node->owner);
@@ -98,7 +108,46 @@ void owners_due(struct node *node) {
     post(node);
 }
 
+/* ---- Going ---- */
+
+void owners_drain(struct node *node) {
+    struct sim *sim = node->sim;
+
+    TRACE(sim, "%s drains its segment", node->name);
+    node->memory->drains = true;
+    owner_drain(node->owner);
+    post(node);
+    sim_at(sim, sim->now + sim_units(sim, 10, 300),
+           (struct event){.kind = EVENT_LEAVE, .node = node->index, .life = node->life});
+}
+
+void owners_leave(struct node *node) {
+    struct message_unmount message = {0};
+    struct outbox out;
+
+    TRACE(node->sim, "%s takes its segment away", node->name);
+    owner_retire(node->owner);
+    lose(node);
+    post(node);
+    message.segment = *owner_segment(node->owner);
+    node->farewells++;
+    outbox_init(&out);
+    outbox_unmount(&out, 0, &message);
+    network_send_all(node, &out, ORIGIN_CORE, NULL);
+}
+
+static void farewell_answered(struct node *node, int32_t status) {
+    if (status == MC_OK || node->farewells == FAREWELLS)
+        node_kill(node);
+    else
+        owners_leave(node);
+}
+
 void owners_answered(struct node *node, struct call *call, const struct letter *letter, int32_t status) {
+    if (call->type == MESSAGE_UNMOUNT) {
+        farewell_answered(node, status);
+        return;
+    }
     owner_answer(node->owner, node_now(node), call->tag, status, (uint16_t)(call->type | 1u),
                  letter != NULL ? letter->body : NULL, letter != NULL ? letter->length : 0);
     post(node);

@@ -229,6 +229,9 @@ static void handle(struct sim *sim, struct event *event) {
     case EVENT_PROBE:
         owners_probe(node);
         break;
+    case EVENT_LEAVE:
+        owners_leave(node);
+        break;
     case EVENT_REBORN:
         if (!node->alive && node->life == event->life)
             born(node);

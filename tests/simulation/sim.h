@@ -137,6 +137,7 @@ struct memory {
     uint8_t owner; /* node */
     uint32_t life;
     bool alive;
+    bool drains;
     uint32_t active[GRANTS_MAX / 8]; /* grants that aren't freed */
     uint32_t active_count;
     struct memory *next;
@@ -218,6 +219,7 @@ struct node {
     struct memory *memory;
     uint64_t heard[NODES_MAX];  /* from each client, last */
     uint32_t closed[NODES_MAX]; /* the last life that is proved gone */
+    uint32_t farewells;         /* UNMOUNTs sent */
     /* A client. */
     struct client *client;
     struct message_id id;
@@ -243,6 +245,7 @@ enum event_kind {
     EVENT_RENEWED,
     EVENT_REMOTE,
     EVENT_PROBE,
+    EVENT_LEAVE,
     EVENT_FORGET,
     EVENT_REBORN,
     EVENT_DEATH_KNOWN,
@@ -294,6 +297,7 @@ struct weather {
     uint32_t value_max;
     bool master_crashes; /* many */
     bool expels;         /* the masters' patience with owners is short */
+    bool leaves;         /* owners drain their segments, and take them away */
     uint32_t replicas;   /* at most */
     uint32_t fault_gap;  /* units */
     uint32_t late;       /* thousandths of letters */
@@ -415,6 +419,9 @@ void owners_call(struct node *node, uint32_t call, uint64_t tag, uint8_t from, u
 void owners_answered(struct node *node, struct call *call, const struct letter *letter, int32_t status);
 void owners_due(struct node *node);
 void owners_probe(struct node *node);
+/* The segment drains from now on, and goes some time later; the owner comes again with another one. */
+void owners_drain(struct node *node);
+void owners_leave(struct node *node);
 void owners_remote(struct node *node, struct event *event);
 
 struct remote_request {

@@ -34,6 +34,10 @@ void weather_choose(struct sim *sim) {
         weather->hot = 850;
         weather->hot_keys = 2;
     }
+    if (sim->seed % 10 == 5 || sim->seed % 10 == 8) {
+        weather->leaves = true;
+        weather->owners = 2;
+    }
     if (weather->small) {
         weather->segment_size = 4096 * (2 + sim_below(sim, 3));
         weather->value_min = 400;
@@ -128,6 +132,16 @@ static void change_echoing(struct sim *sim) {
     }
 }
 
+/* An owner takes its segment away, while the other one has its own. */
+static void drain(struct sim *sim) {
+    struct node *owners = &sim->nodes[MASTERS];
+    uint32_t goes = (uint32_t)sim_below(sim, 2);
+
+    if (owners[0].alive && owners[1].alive && !owners[0].memory->drains && !owners[1].memory->drains &&
+        owners[goes].paused <= sim->now)
+        owners_drain(&owners[goes]);
+}
+
 void weather_change(struct sim *sim) {
     uint64_t chance = sim_below(sim, 1000);
 
@@ -137,6 +151,8 @@ void weather_change(struct sim *sim) {
         chance = 900;
     if (sim->weather.echoes) {
         change_echoing(sim);
+    } else if (sim->now > 60 * UNIT && sim->weather.leaves && sim_chance(sim, 300)) {
+        drain(sim);
     } else if (sim->now > 60 * UNIT) {
         if (chance < 400)
             pause_node(sim, any_node(sim));

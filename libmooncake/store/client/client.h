@@ -43,6 +43,8 @@ struct client_segment {
     /* The core's. */
     struct list node;
     bool listed; /* by the master; else it is gone */
+    bool drains; /* nothing new may be placed in it */
+    bool lost;   /* it is gone, and doesn't come again */
     uint32_t uses;
     uint64_t free;      /* as the master said last */
     struct list bucket; /* of the table by id */
@@ -234,6 +236,9 @@ void client_item_give_back(struct client *client, uint64_t now, struct client_it
 /* The segment can be read and written; `memory`, `pins`, `user` and `local` were set. Or it can't be. */
 void client_attached(struct client *client, uint64_t now, struct client_segment *segment);
 void client_unreachable(struct client *client, uint64_t now, struct client_segment *segment);
+
+/* A segment of this process has gone for good. It is freed as soon as nothing uses it. */
+void client_lose(struct client *client, uint64_t now, const struct message_id *id);
 
 /* Does what is due behind the scenes: signs of life, returns, publications to go on with or to be made again. */
 void client_step(struct client *client, uint64_t now, struct outbox *out);

@@ -238,6 +238,10 @@ void segments_step(struct client *client, uint64_t now);
 /* Frees it, whatever is in it. */
 void segment_free(struct client *client, struct client_segment *segment);
 void segment_back_off(struct client *client, uint64_t now, struct client_segment *segment, uint64_t span);
+/* May anything new be placed in it? */
+bool segment_takes(const struct client_segment *segment);
+/* May anything be placed anywhere? */
+bool segments_take_any(struct client *client);
 /* Can this be the place of an object with `length` bytes of value and key in the segment? */
 bool segment_has(const struct client_segment *segment, const struct message_place *place, uint64_t length);
 

@@ -48,7 +48,8 @@ void op_add_full(struct client_op *op, const struct client_segment *segment, uin
 }
 
 static bool usable(const struct client_op *op, const struct client_segment *segment, uint64_t capacity, uint64_t now) {
-    return segment->listed && segment->retry_at <= now && capacity <= segment->size && !op_full(op, segment, capacity);
+    return segment_takes(segment) && segment->retry_at <= now && capacity <= segment->size &&
+           !op_full(op, segment, capacity);
 }
 
 static bool item_uses(const struct client_item *item, const struct client_segment *segment) {
@@ -56,6 +57,14 @@ static bool item_uses(const struct client_item *item, const struct client_segmen
         if (item->places[i].segment == segment)
             return true;
     return false;
+}
+
+/* Is it of a process that has none of the item's places yet? */
+static bool is_apart(const struct client_item *item, const struct client_segment *segment) {
+    for (uint32_t i = 0; i < item->place_count; i++)
+        if (strcmp(item->places[i].segment->address, segment->address) == 0)
+            return false;
+    return true;
 }
 
 static uint64_t weight_of(const struct client_segment *segment) {
@@ -77,13 +86,13 @@ static struct client_segment *choose_preferred(struct client *client, const stru
     return NULL;
 }
 
-/* Another owner for the item: a preferred one; else one with stock, for then nothing need be asked; else any. Of
- * several, by chance, the emptier the likelier. */
+/* Another segment for the item: a preferred one; else one of another process than its replicas have; else one with
+ * stock, for then nothing need be asked; else any. Of several, by chance, the emptier the likelier. */
 static struct client_segment *choose(struct client *client, const struct client_op *op, const struct client_item *item,
                                      uint64_t capacity, uint64_t now) {
     struct client_segment *chosen = choose_preferred(client, op, item, capacity, now);
     struct client_segment *segment = NULL;
-    bool with_stock = false;
+    uint32_t best = 0;
     uint64_t total = 0;
 
     if (chosen != NULL)
@@ -91,12 +100,13 @@ static struct client_segment *choose(struct client *client, const struct client_
     while ((segment = client_segments(client, segment)) != NULL) {
         struct stock_class *class = stock_class_of(segment, capacity, false);
         bool has = class != NULL && class->count > 0 && segment->attached;
+        uint32_t rank = (is_apart(item, segment) ? 2u : 0u) + (has ? 1u : 0u);
 
-        if (has < with_stock || !usable(op, segment, capacity, now) || item_uses(item, segment))
+        if (rank < best || !usable(op, segment, capacity, now) || item_uses(item, segment))
             continue;
-        if (has > with_stock)
+        if (rank > best)
             total = 0;
-        with_stock = has;
+        best = rank;
         total += weight_of(segment);
         if (random_below(&client->random, total) < weight_of(segment))
             chosen = segment;
@@ -111,7 +121,7 @@ static void places_fill(struct client *client, uint64_t now, const struct client
         struct client_place *place = &item->places[i];
         struct message_grant grant;
 
-        if (place->place.generation == 0 && place->segment->attached &&
+        if (place->place.generation == 0 && place->segment->attached && segment_takes(place->segment) &&
             stock_take(client, place->segment, capacity, &grant)) {
             place->place.slot = grant.slot;
             place->place.generation = grant.generation;
@@ -157,17 +167,15 @@ static struct client_place *wanting(struct client_item *item) {
 static void item_starves(struct client *client, uint64_t now, struct client_op *op, struct client_item *item) {
     struct client_segment *segment = NULL;
     uint64_t capacity = item_capacity(item);
-    bool fits = false;
+    bool any = segments_take_any(client), fits = false;
 
-    item->status = MC_ERR_UNREACHABLE;
-    if (client_segments(client, NULL) == NULL)
-        item->status = MC_ERR_NO_SPACE;
+    item->status = any ? MC_ERR_UNREACHABLE : MC_ERR_NO_SPACE;
     while ((segment = client_segments(client, segment)) != NULL) {
-        fits = fits || capacity <= segment->size;
+        fits = fits || (segment_takes(segment) && capacity <= segment->size);
         if (op_full(op, segment, capacity))
             item->status = MC_ERR_NO_SPACE;
     }
-    if (!fits && client_segments(client, NULL) != NULL)
+    if (any && !fits)
         op_finish(op, item, MC_ERR_NO_SPACE);
     else if (op->options.space_deadline != 0 && now >= op->options.space_deadline)
         op_finish(op, item, item->status);
@@ -404,7 +412,7 @@ static void publish_early(struct client *client, uint64_t now, struct client_op 
 enum client_need put_next(struct client *client, uint64_t now, struct client_op *op, struct outbox *out) {
     enum client_need need;
 
-    if (client_segments(client, NULL) == NULL && !op->beaten) /* there may be one by now */
+    if (!op->beaten && !segments_take_any(client)) /* there may be one by now */
         client->owners_known = false;
     if (!epoch_known(client, now, op, out, !client->owners_known, &need))
         return need;

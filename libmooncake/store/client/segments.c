@@ -66,6 +66,19 @@ void client_unreachable(struct client *client, uint64_t now, struct client_segme
     segment_back_off(client, now, segment, client->options.timing.resend);
 }
 
+bool segment_takes(const struct client_segment *segment) {
+    return segment->listed && !segment->drains && !segment->lost;
+}
+
+bool segments_take_any(struct client *client) {
+    struct client_segment *segment = NULL;
+
+    while ((segment = client_segments(client, segment)) != NULL)
+        if (segment_takes(segment))
+            return true;
+    return false;
+}
+
 bool segment_has(const struct client_segment *segment, const struct message_place *place, uint64_t length) {
     return place->generation != 0 && place->generation <= GENERATION_MAX && place->slot % sizeof(struct slot) == 0 &&
            checked_within(place->slot, sizeof(struct slot), 0, segment->size) &&
@@ -114,11 +127,12 @@ static void owner_take(struct client *client, const struct message_owner *owner)
         return;
     if (segment == NULL)
         segment = segment_new(client, owner);
-    if (segment == NULL)
+    if (segment == NULL || segment->lost)
         return;
     if (!segment->attached)
         put_text(segment->address, owner->address);
     put_text(segment->name, owner->name);
+    segment->drains = owner->state != SEGMENT_SERVES;
     segment->free = owner->free < segment->size ? owner->free : segment->size;
     segment->listed = true;
 }
@@ -143,7 +157,7 @@ int32_t segments_take(struct client *client, uint64_t now, struct message_bytes 
     while (items_next_owner(&owners, &owner) == 1)
         owner_take(client, &owner);
     list_each (node, after, &client->segments)
-        if (!list_entry(node, struct client_segment, node)->listed)
+        if (!segment_takes(list_entry(node, struct client_segment, node)))
             stock_return_all(client, now, list_entry(node, struct client_segment, node));
     client_due(client, now);
     return MC_OK;
@@ -151,9 +165,25 @@ int32_t segments_take(struct client *client, uint64_t now, struct message_bytes 
 
 /* Its owner may come again: a new master lists none before it has announced itself. */
 static bool may_go(const struct client *client, const struct client_segment *segment, uint64_t now) {
-    return now >= clock_after(segment->unlisted_at, client->options.timing.owner_ttl) && segment->uses == 0 &&
-           list_empty(&segment->stock) && list_empty(&segment->returns) && list_empty(&segment->reservations) &&
-           !publications_need(client, segment);
+    return (segment->lost || now >= clock_after(segment->unlisted_at, client->options.timing.owner_ttl)) &&
+           segment->uses == 0 && list_empty(&segment->stock) && list_empty(&segment->returns) &&
+           list_empty(&segment->reservations) && !publications_need(client, segment);
+}
+
+void client_lose(struct client *client, uint64_t now, const struct message_id *id) {
+    struct client_segment *segment = client_segment_of(client, id);
+
+    if (segment == NULL)
+        return;
+    segment->lost = true;
+    segment->listed = false;
+    segment->unlisted_at = now;
+    if (!segment->returning)
+        stock_drop(client, segment);
+    if (may_go(client, segment, now))
+        segment_free(client, segment);
+    else
+        client_due(client, now);
 }
 
 void segments_step(struct client *client, uint64_t now) {
@@ -165,7 +195,7 @@ void segments_step(struct client *client, uint64_t now) {
 
         if (segment->listed)
             continue;
-        if (now >= clock_after(segment->unlisted_at, timing->client_ttl) && !segment->returning)
+        if ((segment->lost || now >= clock_after(segment->unlisted_at, timing->client_ttl)) && !segment->returning)
             stock_drop(client, segment);
         if (may_go(client, segment, now))
             segment_free(client, segment);

@@ -110,7 +110,8 @@ void stock_return(struct client *client, uint64_t now, struct client_segment *se
 
 void stock_put(struct client *client, uint64_t now, struct client_segment *segment, uint64_t capacity,
                const struct message_grant *grant) {
-    struct stock_class *class = client->retired || !segment->listed ? NULL : stock_class_of(segment, capacity, true);
+    struct stock_class *class =
+        client->retired || !segment_takes(segment) ? NULL : stock_class_of(segment, capacity, true);
     struct stocked *slot = class == NULL ? NULL : malloc(sizeof(*slot));
 
     if (slot == NULL) {
@@ -396,7 +397,7 @@ static void stock_age(struct client *client, uint64_t now, struct client_segment
         }
         if (aged)
             class->refill /= 2;
-        if (class->count == 0 && class->wanted == 0 && (class->refill == 0 || !segment->listed))
+        if (class->count == 0 && class->wanted == 0 && (class->refill == 0 || !segment_takes(segment)))
             class_free(class);
     }
 }

@@ -22,6 +22,7 @@ size_t master_describe_segments(const struct master *master, struct segment_desc
 
             segment->id = member->id;
             segment->size = member->size;
+            segment->drains = member->drains;
             segment->used = member->free < member->size ? member->size - member->free : 0;
             copy_text(segment->address, sizeof(segment->address), member->address);
             copy_text(segment->name, sizeof(segment->name), member->name);

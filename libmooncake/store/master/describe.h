@@ -13,6 +13,7 @@ struct segment_description {
     char name[MESSAGE_NAME_MAX];
     uint64_t size;
     uint64_t used; /* as the owner said last; at most its size */
+    bool drains;   /* nothing new comes into it */
 };
 
 /* Stores the announced segments, at most `capacity`; how many there are. */

@@ -24,7 +24,7 @@ void evict_judge(struct master *master, struct member *member, uint64_t wanted) 
         wanted = member->size;
     if (wanted > 0 && member->killing < 2 * wanted && 2 * wanted - member->killing > debt)
         debt = 2 * wanted - member->killing;
-    member->debt = debt;
+    member->debt = member->drains ? 0 : debt; /* one that drains needs no room */
 }
 
 /* Gives up one object of the member; false if there is none that may go. */

@@ -105,7 +105,8 @@ struct member {
     bool gone;
     bool dead; /* gone, and every slot of it was DEAD before: nothing need be waited out */
     bool announced;
-    bool first; /* one of those that the epoch began with */
+    bool drains; /* nothing new comes into it (SEGMENT_DRAINS) */
+    bool first;  /* one of those that the epoch began with */
     uint32_t next_part;
     char *address;
     char *name;

@@ -183,7 +183,8 @@ static void list_owners(struct master *master) {
                                       .address = text(member->address),
                                       .name = text(member->name),
                                       .size = member->size,
-                                      .free = member->free};
+                                      .free = member->free,
+                                      .state = member->drains ? SEGMENT_DRAINS : SEGMENT_SERVES};
 
         if (member->announced)
             items_add_owner(&master->list, &owner);

@@ -136,6 +136,7 @@ static int32_t begin(struct master *master, struct call *call, const struct mess
     if (replace_text(&member->address, mount->address) != MC_OK || replace_text(&member->name, mount->name) != MC_OK)
         return MC_ERR_NO_MEMORY;
     member->size = mount->size;
+    member->drains = mount->state != SEGMENT_SERVES;
     member->free = member->told_free = mount->free;
     return MC_OK;
 }

@@ -159,6 +159,10 @@ static void take_news(struct master *master, struct call *call, struct member *m
     struct message_event event;
 
     take_free(master, member, poll->free);
+    if (poll->state != SEGMENT_SERVES && !member->drains) { /* and never serves again: an older POLL may come late */
+        member->drains = true;
+        member_owners_changed(master);
+    }
     member->killed = 0;
     while (items_next_event(&list, &event) == 1)
         event_happened(master, call, member, &event);

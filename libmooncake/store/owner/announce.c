@@ -132,6 +132,7 @@ void announce_step(struct owner *owner, uint64_t now, struct outbox *out) {
         .size = owner->options.size,
         .free = owner_free_bytes(owner),
         .holdings = items_bytes(&announcement->holdings),
+        .state = owner->draining ? SEGMENT_DRAINS : SEGMENT_SERVES,
     };
     announcement->tag = owner->next_tag++;
     announcement->send_at = clock_after(now, owner->options.timing.resend);

@@ -155,6 +155,11 @@ void owner_expelled(struct owner *owner, uint64_t now) {
     announce_begin(owner, clock_after(now, owner->options.timing.retry));
 }
 
+void owner_drain(struct owner *owner) {
+    owner->draining = true;   /* the next POLL says so */
+    owner->report.wanted = 0; /* nobody gets it here */
+}
+
 void owner_retire(struct owner *owner) {
     owner->retired = true;
     for (size_t i = 0; i < slots_count(owner); i++) {
@@ -175,9 +180,9 @@ void owner_adopt(struct owner *owner, uint64_t now, uint64_t epoch) {
 /* ---- Running ---- */
 
 void owner_step(struct owner *owner, uint64_t now, struct outbox *out) {
-    sweep_step(owner, now);
-    if (owner->retired)
+    if (owner->retired) /* holders may still write to what was RESERVED: it goes with the segment */
         return;
+    sweep_step(owner, now);
     announce_step(owner, now, out);
     report_step(owner, now, out);
 }
@@ -198,7 +203,7 @@ static void answered(struct owner *owner, uint64_t now, uint64_t tag, uint16_t t
 void owner_answer(struct owner *owner, uint64_t now, uint64_t tag, int32_t status, uint16_t type, const uint8_t *body,
                   size_t length) {
     /* Commands are as good when they come after the POLL was given up; but not for a segment that is no more. */
-    if (tag < owner->life_tag || tag >= owner->next_tag)
+    if (owner->retired || tag < owner->life_tag || tag >= owner->next_tag)
         return;
     if (status == MC_OK)
         answered(owner, now, tag, type, body, length);
@@ -215,7 +220,7 @@ uint64_t owner_wake(const struct owner *owner) {
     uint64_t report = report_wake(owner);
 
     if (owner->retired)
-        return wake;
+        return CLOCK_NEVER;
     if (!owner->announcement.mounted && owner->announcement.send_at < wake)
         wake = owner->announcement.send_at;
     return report < wake ? report : wake;
@@ -223,6 +228,16 @@ uint64_t owner_wake(const struct owner *owner) {
 
 bool owner_mounted(const struct owner *owner) {
     return owner->announcement.mounted;
+}
+
+bool owner_drains(const struct owner *owner) {
+    return owner->draining;
+}
+
+bool owner_answers_to(const struct owner *owner, const struct message_id *segment) {
+    uint64_t life;
+
+    return owner_had_segment(owner, segment, &life);
 }
 
 const struct message_id *owner_segment(const struct owner *owner) {

@@ -21,7 +21,7 @@
 struct owner;
 
 struct owner_options {
-    uint8_t *base;             /* the segment: zeroed, page-aligned; outlives the owner */
+    uint8_t *base;             /* the segment: page-aligned; outlives the owner */
     uint64_t size;             /* a multiple of 4096 */
     struct message_id segment; /* random */
     const char *address;       /* where the segment's process listens; copied */
@@ -30,6 +30,7 @@ struct owner_options {
     uint32_t pin_tables;
     uint64_t pins_address; /* what clients know pins[0] by */
     uint64_t base_address; /* and the segment */
+    uint64_t generation;   /* the first one; 0: 1 */
     struct store_timing timing;
     /* Is a guarded remote operation on this slot under way, that may have found the word good before it was changed? */
     bool (*in_flight)(void *context, const struct slot *slot);
@@ -62,6 +63,10 @@ void owner_step(struct owner *owner, uint64_t now, struct outbox *out);
 void owner_answer(struct owner *owner, uint64_t now, uint64_t tag, int32_t status, uint16_t type, const uint8_t *body,
                   size_t length);
 
+/* Nothing is granted any more; what is there, and was granted before, stays until the segment goes. There is no way
+ * back. */
+void owner_drain(struct owner *owner);
+
 /* The segment is about to go: whatever it holds is DEAD from now on, nothing is granted, and the master isn't asked any
  * more. What follows is UNMOUNT, which says just that, and is the caller's to send. */
 void owner_retire(struct owner *owner);
@@ -71,9 +76,14 @@ uint64_t owner_wake(const struct owner *owner);
 
 bool owner_mounted(const struct owner *owner);
 
+bool owner_drains(const struct owner *owner);
+
 /* The segment's id: it changes when the master has expelled the owner, which then kills all that is LIVE and begins
  * anew (RESERVED slots stay until they are released, or their holders are gone). */
 const struct message_id *owner_segment(const struct owner *owner);
+
+/* Has the segment this id, or had it before? */
+bool owner_answers_to(const struct owner *owner, const struct message_id *segment);
 
 struct owner_usage {
     uint64_t size;    /* of the segment */

@@ -140,7 +140,7 @@ static bool has_news(const struct owner *owner, uint64_t now) {
     uint64_t change = free_bytes > report->told_free ? free_bytes - report->told_free : report->told_free - free_bytes;
 
     return report->events.count > 0 || orphans_due(owner, now) || wanted(owner, now) > report->told_wanted ||
-           change > owner->options.size / FREE_STEP;
+           owner->draining != report->told_draining || change > owner->options.size / FREE_STEP;
 }
 
 static uint64_t given_up_after(const struct owner *owner) {
@@ -157,6 +157,8 @@ static void send(struct owner *owner, uint64_t now, struct outbox *out) {
     }
     message.free = report->told_free = owner_free_bytes(owner);
     message.wanted = report->told_wanted = wanted(owner, now);
+    report->told_draining = owner->draining;
+    message.state = owner->draining ? SEGMENT_DRAINS : SEGMENT_SERVES;
     message.events = items_bytes(&report->events);
     for (uint32_t i = 0; i < POLLS_MAX; i++)
         if (report->polls[i].tag == 0) {

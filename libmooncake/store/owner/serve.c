@@ -53,6 +53,8 @@ static int32_t attach(struct owner *owner, uint64_t tag, const uint8_t *body, si
 
     if (status == MC_OK && !is_address(message.address))
         status = MC_ERR_PROTOCOL;
+    if (status == MC_OK && !is_zero(&message.segment) && !owner_answers_to(owner, &message.segment))
+        status = MC_ERR_SEGMENT_NOT_FOUND;
     if (status == MC_OK)
         status = get_client(owner, &message.client, &holder);
     if (status != MC_OK)
@@ -121,11 +123,13 @@ static int32_t grant(struct owner *owner, uint64_t now, struct holder *holder, c
         return status;
     if (message->sequence < holder->floor)
         return MC_ERR_NO_SPACE;
+    if (owner->draining && !MISTAKE(GRANTED_WHILE_DRAINING))
+        most = 0;
     while (granted < most && slots_reserve(owner, holder, message->sequence, message->capacity) != NULL)
         granted++;
     if (granted > 0)
         report_reserved(owner, message->capacity);
-    else
+    else if (!owner->draining)
         report_refused(owner, now, message->capacity);
     if (granted > 0 || !MISTAKE(GRANTED_AFTER_FULL))
         holder_remember(holder, message->sequence, granted);

@@ -68,7 +68,7 @@ int32_t slots_init(struct owner *owner) {
     struct slots *slots = &owner->slots;
 
     slots->page_size = owner->options.size >= LARGE_SEGMENT ? LARGE_PAGE : SMALL_PAGE;
-    slots->next_generation = 1;
+    slots->next_generation = owner->options.generation > 0 ? owner->options.generation : 1;
     list_init(&slots->free);
     list_init(&slots->dead);
     slots->page_at = calloc((size_t)(owner->options.size / slots->page_size), sizeof(uint32_t));

@@ -165,6 +165,7 @@ struct report {
     uint64_t wanted;     /* bytes that couldn't be reserved; 0: none */
     uint64_t wanted_until;
     uint64_t told_wanted, told_free;
+    bool told_draining;
 };
 
 void report_step(struct owner *owner, uint64_t now, struct outbox *out);
@@ -182,6 +183,7 @@ void report_reserved(struct owner *owner, uint64_t capacity);
 struct owner {
     struct owner_options options; /* with copies of the texts */
     struct message_id first_segment;
+    bool draining;
     bool retired;
     uint64_t life;  /* how often it was expelled: the segment's id is made of it */
     uint64_t epoch; /* the highest that was heard of; 0 before */

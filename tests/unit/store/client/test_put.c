@@ -60,6 +60,80 @@ static void replicas_lie_with_different_owners(void **state) {
     assert_false(message_id_equal(&world->objects[0].places[0].segment, &world->objects[0].places[1].segment));
 }
 
+static void replicas_lie_in_different_processes_where_they_can(void **state) {
+    struct world *world = *state;
+    struct client_put_options options = {.replicas = 2};
+
+    world->owners = 3;
+    world->together = true;
+    for (uint32_t i = 0; i < 16; i++) {
+        char key[8];
+        struct client_item item;
+
+        snprintf(key, sizeof(key), "k%u", i);
+        item = item_of(key, "value");
+        world_run(world, CLIENT_PUT, &item, 1, &options);
+        assert_int_equal(item.replicas, 2);
+        assert_true(owner_of(&world->objects[i].places[0].segment) == 2 ||
+                    owner_of(&world->objects[i].places[1].segment) == 2);
+    }
+}
+
+static void nothing_is_placed_in_a_segment_that_drains_and_its_stock_goes_back(void **state) {
+    struct world *world = *state;
+    const char *names[] = {"owner0"};
+    struct client_put_options options = {.replicas = 1, .preferred = names, .preferred_count = 1};
+    struct client_item item = item_of("one", "value");
+
+    world_run(world, CLIENT_PUT, &item, 1, &options);
+    assert_int_equal(owner_of(&world->objects[0].places[0].segment), 0);
+    assert_true(client_count(world->client).stock > 0);
+    world->drains[0] = true;
+    world->owners_version++;
+    world_pass(world, 2 * CLOCK_SECOND);
+    assert_int_equal(client_count(world->client).stock, 0);
+    assert_int_equal(world->released, world->granted - 1);
+    for (uint32_t i = 0; i < 8; i++) {
+        char key[8];
+
+        snprintf(key, sizeof(key), "k%u", i);
+        item = item_of(key, "value");
+        world_run(world, CLIENT_PUT, &item, 1, &options);
+        assert_int_equal(item.status, MC_OK);
+        assert_int_equal(owner_of(&world->objects[1 + i].places[0].segment), 1);
+    }
+    assert_int_equal(world_one(world, CLIENT_GET, "one", NULL, 0), MC_OK);
+}
+
+static void where_all_segments_drain_a_put_finds_no_space(void **state) {
+    struct world *world = *state;
+    struct client_put_options options = {.replicas = 1, .space_deadline = world->now + CLOCK_SECOND};
+    struct client_item item = item_of("key", "value");
+
+    world->drains[0] = world->drains[1] = true;
+    world_run(world, CLIENT_PUT, &item, 1, &options);
+    assert_int_equal(item.status, MC_ERR_NO_SPACE);
+    assert_int_equal(world->granted, 0);
+}
+
+static void an_own_segment_that_has_gone_is_let_go_at_once(void **state) {
+    struct world *world = *state;
+    const char *names[] = {"owner0"};
+    struct client_put_options options = {.replicas = 1, .preferred = names, .preferred_count = 1};
+    struct client_item item = item_of("one", "value");
+    struct message_id id = id_of(0);
+
+    world_run(world, CLIENT_PUT, &item, 1, &options);
+    world->settled = 100;
+    world_pass(world, CLOCK_SECOND);
+    assert_true(client_count(world->client).stock > 0);
+    client_lose(world->client, world->now, &id);
+    assert_null(client_segment_of(world->client, &id));
+    assert_int_equal(world->detached, 1);
+    assert_int_equal(client_count(world->client).stock, 0);
+    assert_true(client_quiet(world->client));
+}
+
 static void the_preferred_segment_is_taken(void **state) {
     struct world *world = *state;
     const char *names[] = {"no such", "owner1"};
@@ -311,6 +385,10 @@ int main(void) {
         WORLD_TEST(a_put_with_stock_is_one_stage_of_letters),
         WORLD_TEST(a_batch_takes_as_many_stages_as_one),
         WORLD_TEST(replicas_lie_with_different_owners),
+        WORLD_TEST(replicas_lie_in_different_processes_where_they_can),
+        WORLD_TEST(nothing_is_placed_in_a_segment_that_drains_and_its_stock_goes_back),
+        WORLD_TEST(where_all_segments_drain_a_put_finds_no_space),
+        WORLD_TEST(an_own_segment_that_has_gone_is_let_go_at_once),
         WORLD_TEST(the_preferred_segment_is_taken),
         WORLD_TEST(refills_double_and_are_halved_when_they_come_back_unused),
         WORLD_TEST(a_slot_whose_write_failed_is_released_and_never_published),

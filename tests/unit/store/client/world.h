@@ -54,6 +54,8 @@ struct world {
     /* The owners. */
     uint32_t owners;
     bool full[OWNERS_MAX];
+    bool drains[OWNERS_MAX];
+    bool together;     /* all owners are of one process, but for the last */
     uint64_t granted;  /* slots, ever; generations and slots follow from it */
     uint64_t released; /* slots */
     uint64_t cancelled;
@@ -168,8 +170,12 @@ static inline void world_beat(struct world *world, struct client_op *op, const s
         char name[16];
         struct message_owner owner = {.segment = id_of(i), .size = SEGMENT_SIZE, .free = SEGMENT_SIZE / 2};
 
+        owner.state = world->drains[i] ? SEGMENT_DRAINS : SEGMENT_SERVES;
+
         snprintf(name, sizeof(name), "owner%u", i);
         owner.address = owner.name = (struct message_bytes){(const uint8_t *)name, (uint32_t)strlen(name)};
+        if (world->together && i + 1 < world->owners)
+            owner.address = (struct message_bytes){(const uint8_t *)"together", 8};
         items_add_owner(&owners, &owner);
     }
     beaten.stamp = world_stamp(world);

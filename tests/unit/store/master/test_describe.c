@@ -1,6 +1,7 @@
 /* What people are told of segments and objects, and what the master counts. */
 #include "bench.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/master/describe.h"
@@ -24,6 +25,37 @@ static void segments_are_described_as_their_owners_announced_them(void **state) 
     assert_int_equal(master_describe_segments(bench->master, segments, 1), 2);
     assert_int_equal(master_describe_segments(bench->master, segments, 2), 2);
     assert_int_equal(segments[1].used, SEGMENT_SIZE / 4 * 3);
+    bench_close(bench);
+}
+
+static void a_segment_that_drains_is_told_of_and_is_not_evicted_from(void **state) {
+    struct bench *bench = bench_serving(2);
+    struct segment_description segments[2];
+    struct message_poll poll = {.segment = bench_owner(1), .epoch = bench->epoch, .wanted = SEGMENT_SIZE / 2};
+    struct message_beat beat = {.client = bench_client(1)};
+    struct message_beaten beaten;
+    struct message_owner owner;
+    struct letter *letter;
+
+    (void)state;
+    assert_int_equal(bench_verdict(bench, bench_put(bench, 1, 1, "key", 0, 1, 5), NULL), MC_OK);
+    bench_obey(bench, 1);
+    poll.state = SEGMENT_DRAINS;
+    bench_send_poll(bench, &poll);
+    bench_advance(bench, MS);
+    bench_poll_full(bench, 1, 0, 0, 0, 0); /* one that is late changes nothing */
+    assert_int_equal(master_describe_segments(bench->master, segments, 2), 2);
+    assert_true(segments[0].drains && !segments[1].drains);
+    assert_int_equal(master_count(bench->master).evicted, 0);
+    assert_int_equal(bench_lookup(bench, "key", 0, NULL), 1);
+    letter = bench_take(bench, bench_send_beat(bench, &beat));
+    assert_non_null(letter);
+    assert_int_equal(message_unpack_beaten(letter->body, letter->length, &beaten), MC_OK);
+    assert_int_equal(items_next_owner(&beaten.owners, &owner), 1);
+    assert_int_equal(owner.state, SEGMENT_DRAINS);
+    assert_int_equal(items_next_owner(&beaten.owners, &owner), 1);
+    assert_int_equal(owner.state, SEGMENT_SERVES);
+    free(letter);
     bench_close(bench);
 }
 
@@ -96,6 +128,7 @@ static void what_was_done_is_counted_in_keys_and_outlasts_the_epoch(void **state
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_are_described_as_their_owners_announced_them),
+        cmocka_unit_test(a_segment_that_drains_is_told_of_and_is_not_evicted_from),
         cmocka_unit_test(an_object_is_described_by_its_replicas_on_owners_that_are_there),
         cmocka_unit_test(a_description_is_no_use_of_the_object),
         cmocka_unit_test(what_was_done_is_counted_in_keys_and_outlasts_the_epoch),
