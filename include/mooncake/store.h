@@ -68,20 +68,20 @@ MC_BEGIN_DECLS
  * and mc_memory_alloc answer. `options` may be NULL. */
 MC_API int32_t mc_store_open(const struct mc_store_options *options, mc_store **ret_store, struct mc_error *error);
 
-/* Ends calls in progress with MC_ERR_CLOSED (a put that the master may have by then: MC_ERR_INDETERMINATE), gives back what it reserved and takes its segment (with what it holds) out
- * of the pool. Views stay readable until released. */
+/* Ends calls in progress with MC_ERR_CLOSED (a put that the master may have by then: MC_ERR_INDETERMINATE), gives back what it reserved and takes its segments (with what they hold)
+ * out of the pool. Views stay readable until released. */
 MC_API int32_t mc_store_close(mc_store *store);
 
 /* Where the store's engine listens, "host:port"; written and returned as by mc_capabilities. */
 MC_API int64_t mc_store_address(mc_store *store, char *text, size_t size);
 
-/* MC_OK while the master answers and this store's segment is mounted; MC_ERR_UNAVAILABLE. Sends nothing. */
+/* MC_OK while the master answers and this store's segments are mounted; MC_ERR_UNAVAILABLE. Sends nothing. */
 MC_API int32_t mc_store_health(mc_store *store);
 
 /* Counters and sizes as one JSON object, written and returned as by mc_capabilities: {"stock":…,"unsettled":…,
  * "returns":…,"cache":{"locations":…,"hits":…,"lookups":…},"segment":{"size":…,"used":…,"largest":…,"live":…,
- * "reserved":…,"dead":…},"master":{"keys":…,"evicted":…,"segments":…},"viewed":…}; `segment` only where this store has
- * one, `master` only where it is in this process. Later versions add to it. */
+ * "reserved":…,"dead":…},"master":{"keys":…,"evicted":…,"segments":…},"viewed":…}; `segment` of all that this
+ * store has together (`largest`: the largest hole), and only where it has one, `master` only where it is in this process. Later versions add to it. */
 MC_API int64_t mc_store_stats(mc_store *store, char *text, size_t size);
 
 /* Registers the caller's memory with the store's engine, for paths that need it (shared memory and TCP take any memory,
@@ -89,12 +89,48 @@ MC_API int64_t mc_store_stats(mc_store *store, char *text, size_t size);
 MC_API int32_t mc_store_register(mc_store *store, void *address, uint64_t length, struct mc_error *error);
 MC_API int32_t mc_store_unregister(mc_store *store, void *address, struct mc_error *error);
 
+/* ---- Segments --------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a segment's id in words, with its NUL: 01234567-89ab-cdef-0123-456789abcdef. */
+#define MC_SEGMENT_ID_SIZE 37u
+
+/* A segment beside the one that the store was opened with, or the first. */
+struct mc_segment_options {
+    uint32_t struct_size;
+    uint32_t flags;      /* 0 */
+    uint64_t size;       /* bytes that join the pool, at least 65536; with `path` 0 means all from `offset` on */
+    const char *name;    /* as in mc_store_options */
+    const char *path;    /* a regular file or shared memory object whose bytes they are; NULL: fresh memory */
+    uint64_t offset;     /* in the file; a multiple of the page size */
+    uint64_t timeout_ns; /* 0: the store's */
+};
+
+/* Adds a segment to the pool, and stores its id, MC_SEGMENT_ID_SIZE bytes. What is in the file is overwritten, and means
+ * nothing afterwards; it must not be truncated while it is mounted. Its last part of less than a page isn't used.
+ * MC_ERR_BUSY: that part of it is mounted already, by whatever process; MC_ERR_SYSTEM: it can't be opened;
+ * MC_ERR_INVALID_ARGUMENT, MC_ERR_NO_MEMORY, MC_ERR_NO_SPACE (on the disk); MC_ERR_UNAVAILABLE: the master hasn't taken
+ * the segment in time. */
+MC_API int32_t mc_store_mount(mc_store *store, const struct mc_segment_options *options, char *ret_id,
+                              struct mc_error *error);
+
+/* Takes one of this store's segments out of the pool with what it holds; the other segments stay. With a grace it drains
+ * first, for so long: objects are read as before, and nothing new is placed in it; the call returns at once. A second
+ * call may end it sooner. Without one it has gone when the call returns (within the store's time; else MC_ERR_TIMEOUT,
+ * and it goes later). Views stay readable until released, and a file is locked as long. MC_ERR_SEGMENT_NOT_FOUND. */
+MC_API int32_t mc_store_unmount(mc_store *store, const char *id, uint64_t grace_ns, struct mc_error *error);
+
+/* The segments of the pool as a JSON array, written and returned as by mc_capabilities: [{"id":…,"name":…,"address":…,
+ * "size":…,"used":…,"state":"serving"|"draining"|"mounting","own":true|false},…]. Those of this store come first, as they are now; the
+ * others are as the master has told lately (about a second ago at most). Sends nothing. Later versions add to it. */
+MC_API int64_t mc_store_segments(mc_store *store, char *text, size_t size);
+
 /* ---- One object ------------------------------------------------------------------------------------------------- */
 
 struct mc_put_options {
     uint32_t struct_size;
     uint32_t flags;    /* MC_PUT_* */
-    uint32_t replicas; /* in different segments, 1 to MC_REPLICAS_MAX; 0: 1. Best effort: at least one is made */
+    uint32_t replicas; /* in different segments, 1 to MC_REPLICAS_MAX; 0: 1. Best effort: at least one is made, and
+                        * they are in different processes where there are as many */
     uint32_t preferred_count;
     const char *const *preferred; /* names of segments to be tried first, best first */
     uint64_t timeout_ns; /* bounds the wait for space, too; 0: that is MC_STORE_SPACE_TIMEOUT_MS, default 3 s */

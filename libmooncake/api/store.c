@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/writer.h"
-#include "store/store.h"
+#include "store/tell.h"
 #include "transfer/registry.h"
 
 #define OPTIONS_1_0 (offsetof(struct mc_store_options, tenant) + sizeof(char *)) /* the size in 1.0 */

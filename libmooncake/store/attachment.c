@@ -21,6 +21,8 @@ static void destroy(struct ref *ref) {
         ref_drop(&attachment->peer->object.ref);
     if (attachment->own_memory != NULL)
         ref_drop(&attachment->own_memory->ref);
+    if (attachment->own != NULL)
+        owner_service_drop(attachment->own);
     pthread_mutex_destroy(&attachment->lock);
     free(attachment);
 }
@@ -50,12 +52,13 @@ static int32_t map_own(struct attachment *attachment, const struct message_attac
     return MC_OK;
 }
 
-static int32_t ask(struct attachment *attachment, const struct attacher *attacher, uint64_t deadline,
-                   struct letter **ret_answer) {
+static int32_t ask(struct attachment *attachment, const struct attacher *attacher, const struct message_id *segment,
+                   uint64_t deadline, struct letter **ret_answer) {
     const char *address = attacher->engine->address;
     struct message_attach attach = {
         .client = attacher->client,
         .address = {.data = (const uint8_t *)address, .length = (uint32_t)strlen(address)},
+        .segment = *segment,
     };
     struct letter *request;
     struct outbox out;
@@ -73,7 +76,7 @@ static int32_t learn(struct attachment *attachment, const struct attacher *attac
                      uint64_t deadline, struct message_attached *ret_told) {
     struct letter *answer;
     uint64_t end;
-    int32_t status = ask(attachment, attacher, deadline, &answer);
+    int32_t status = ask(attachment, attacher, segment, deadline, &answer);
 
     if (status != MC_OK)
         return status;
@@ -121,10 +124,11 @@ int32_t attachment_open(const struct attacher *attacher, const struct message_id
     ref_init(&attachment->ref, destroy);
     pthread_mutex_init(&attachment->lock, NULL);
     list_init(&attachment->dropped);
-    if (attacher->own != NULL && strcmp(address, attacher->engine->address) == 0) {
-        attachment->own = attacher->own;
-        attachment->own_memory = owner_service_memory(attacher->own);
-        ref_take(&attachment->own_memory->ref);
+    if (strcmp(address, attacher->engine->address) == 0) {
+        attachment->own = owners_find(attacher->owners, segment);
+        if (attachment->own != NULL)
+            attachment->own_memory = owner_service_take_memory(attachment->own);
+        status = attachment->own_memory != NULL ? MC_OK : MC_ERR_SEGMENT_NOT_FOUND;
     } else {
         status = deadline <= now ? MC_ERR_TIMEOUT
                                  : peer_open(attacher->engine, address, deadline - now, &attachment->peer, NULL);
@@ -169,13 +173,16 @@ void attachment_give_cell(struct attachment *attachment, int cell) {
 int32_t attachment_call(struct attachment *attachment, const struct letter *request, uint64_t deadline,
                         struct letter **ret_answer) {
     if (attachment->own != NULL)
-        return owner_service_call(attachment->own, request, ret_answer);
+        return owner_service_call(attachment->own, request->type, request->body, request->length, ret_answer);
     return errand_call(attachment->peer->channel, request, deadline, ret_answer);
 }
 
 void attachment_begin(struct attachment *attachment, struct errand *errand) {
     if (attachment->own != NULL) {
-        errand->status = owner_service_call(attachment->own, errand->request, &errand->answer);
+        const struct letter *request = errand->request;
+
+        errand->status =
+            owner_service_call(attachment->own, request->type, request->body, request->length, &errand->answer);
         errand->done(errand);
     } else {
         errand_go(errand, attachment->peer->channel, &attachment->ref);

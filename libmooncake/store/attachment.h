@@ -10,13 +10,13 @@
 
 #include <stdint.h>
 
-#include "store/owner_service.h"
+#include "store/owners.h"
 #include "transfer/peer.h"
 
 struct attachment {
     struct ref ref;
     struct list dropped;               /* in client_side->dropped: the core's reference is to be dropped */
-    struct owner_service *own;         /* of this process's own segment, as long as the store is open; else NULL */
+    struct owner_service *own;         /* a reference, of a segment of this process; else NULL */
     struct segment_memory *own_memory; /* a reference */
     struct peer *peer;                 /* a reference; NULL for the own segment */
     uint64_t peer_id;
@@ -33,7 +33,7 @@ struct attachment {
 /* What this process tells owners of itself. */
 struct attacher {
     struct engine *engine;
-    struct owner_service *own; /* NULL: none */
+    struct owners *owners; /* of this process */
     struct message_id client;
 };
 

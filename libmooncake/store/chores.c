@@ -94,3 +94,10 @@ void chores_post(struct chores *chores, struct chore *chore) {
     }
     pthread_mutex_unlock(&chores->lock);
 }
+
+void chores_withdraw(struct chores *chores, struct chore *chore) {
+    pthread_mutex_lock(&chores->lock);
+    list_remove(&chore->node);
+    chore->queued = false;
+    pthread_mutex_unlock(&chores->lock);
+}

@@ -36,4 +36,7 @@ struct chores *chores_free(struct chores *chores);
 
 void chores_post(struct chores *chores, struct chore *chore);
 
+/* Takes a chore back that was posted and hasn't begun. On the one thread of the chores: so it isn't running, either. */
+void chores_withdraw(struct chores *chores, struct chore *chore);
+
 #endif

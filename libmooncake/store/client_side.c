@@ -340,7 +340,7 @@ int32_t client_side_open(struct client_side *side, const struct client_side_opti
 
     memcpy(core.id.bytes, options->engine->identity.incarnation, sizeof(core.id.bytes));
     *side = (struct client_side){
-        .attacher = {.engine = options->engine, .own = options->own, .client = core.id},
+        .attacher = {.engine = options->engine, .owners = options->owners, .client = core.id},
         .link = options->link,
         .chores = options->chores,
     };
@@ -375,6 +375,23 @@ bool client_side_healthy(struct client_side *side) {
     healthy = client_epoch(side->core) != 0 && side->heard != 0 && clock_now() < clock_after(side->heard, HEALTHY);
     pthread_mutex_unlock(&side->lock);
     return healthy;
+}
+
+void client_side_lose(struct client_side *side, const struct message_id *segment) {
+    pthread_mutex_lock(&side->lock);
+    client_lose(side->core, clock_now(), segment);
+    pthread_mutex_unlock(&side->lock);
+    if (engine_enter(side->attacher.engine) == MC_OK) {
+        reach_drop(side);
+        engine_leave(side->attacher.engine);
+    }
+    tender_kick(&side->tender);
+}
+
+void client_side_look_again(struct client_side *side) {
+    pthread_mutex_lock(&side->lock);
+    client_look_again(side->core);
+    pthread_mutex_unlock(&side->lock);
 }
 
 void client_side_stop(struct client_side *side) {

@@ -34,7 +34,7 @@ struct client_side_options {
     struct engine *engine; /* outlives the client */
     struct master_link *link;
     struct chores *chores;
-    struct owner_service *own; /* NULL: none */
+    struct owners *owners; /* of this process */
     struct store_timing timing;
     uint64_t stock_bytes;
     uint32_t cached;
@@ -44,6 +44,12 @@ int32_t client_side_open(struct client_side *side, const struct client_side_opti
 
 /* From now on operations end with MC_ERR_CLOSED, those under way as soon as they can. */
 void client_side_stop(struct client_side *side);
+
+/* A segment of this process is no more; on the chores' thread. */
+void client_side_lose(struct client_side *side, const struct message_id *segment);
+
+/* Segments have come: the next put asks which there are. */
+void client_side_look_again(struct client_side *side);
 
 /* When no operation is under way: gives back what is reserved, and waits until `deadline` for what is unsettled. */
 void client_side_retire(struct client_side *side, uint64_t deadline);

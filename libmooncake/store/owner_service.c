@@ -1,7 +1,8 @@
 /* store/owner_service.c - an owner at work.
  *
- * `lock` guards the core. The tender steps it and brings the master's answers. A client whose last connection has ended
- * is asked for at its address by a chore, until it is proved gone (rule 17) or comes back.
+ * `lock` guards the core, which is no more when the service was closed; whoever has a reference hears then that the
+ * segment isn't there. The tender steps it and brings the master's answers. A client whose last connection has ended is
+ * asked for at its address by a chore, until it is proved gone (rule 17) or comes back.
  */
 #include "store/owner_service.h"
 
@@ -16,14 +17,12 @@
 #include "base/text.h"
 #include "net/auth.h"
 #include "store/tender.h"
-#include "transfer/registry.h"
 
-#define PIN_TABLES 128u
-#define SERVICES 3u
 #define PROOF_EVERY CLOCK_SECOND /* while a client without connections isn't proved gone */
 #define PROOF_TIME (500 * CLOCK_MILLISECOND)
 #define FAULT_IN_PIECE (16u << 20)
-#define UNREGISTER_TIME CLOCK_SECOND
+#define GENERATIONS_SHIFT 44u /* generations of this process's segments begin so far apart */
+#define SEGMENTS_MAX (1u << 17)
 
 /* A client that may be gone. */
 struct suspect {
@@ -33,67 +32,35 @@ struct suspect {
 };
 
 struct owner_service {
+    struct ref ref;
     struct engine *engine;
     struct chores *chores;
     struct master_link *link;
-    struct segment_memory *memory; /* a reference */
+    struct chore *end; /* to be posted when ends_at has come */
     pthread_mutex_t lock;
-    struct owner *core;
+    struct owner *core;            /* NULL: closed */
+    struct segment_memory *memory; /* a reference; NULL: closed */
+    char name[MESSAGE_NAME_MAX];
     struct tender tender;
-    struct service services[SERVICES];
-    int32_t added; /* of the services: MC_OK, or why they aren't there */
     struct chore prove;
     struct list suspects; /* that this round hasn't asked for yet; the chore's own */
     struct chore fault_in;
     uint64_t faulted_in; /* bytes; the chore's own */
     _Atomic uint64_t prove_at;
+    _Atomic uint64_t ends_at;
     atomic_bool closing;
 };
 
+static atomic_uint segments_made;
+
+static void destroy(struct ref *ref) {
+    struct owner_service *service = list_entry(ref, struct owner_service, ref);
+
+    pthread_mutex_destroy(&service->lock);
+    free(service);
+}
+
 /* ---- Memory ---- */
-
-static void memory_destroy(struct ref *ref) {
-    struct segment_memory *memory = list_entry(ref, struct segment_memory, ref);
-    void *const address[2] = {memory->base, memory->pins};
-
-    for (size_t i = 0; i < 2; i++) {
-        if (memory->registered[i])
-            (void)registry_remove(memory->engine->registry, (uint64_t)(uintptr_t)address[i],
-                                  clock_after(clock_now(), UNREGISTER_TIME), NULL);
-        if (address[i] != NULL)
-            (void)host_memory_free(memory->ids[i]);
-    }
-    free(memory);
-}
-
-static int32_t memory_new(struct engine *engine, uint64_t size, struct segment_memory **ret_memory,
-                          struct mc_error *error) {
-    struct segment_memory *memory = calloc(1, sizeof(*memory));
-    uint64_t sizes[2] = {size, PIN_TABLES * sizeof(struct pin_table)};
-    void *address[2] = {NULL, NULL};
-    int32_t status = MC_OK;
-
-    if (memory == NULL)
-        return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
-    ref_init(&memory->ref, memory_destroy);
-    memory->engine = engine;
-    for (size_t i = 0; i < 2 && status == MC_OK; i++)
-        status = host_memory_reserve(sizes[i], &memory->ids[i], &address[i], error);
-    memory->base = address[0];
-    memory->size = size;
-    memory->pins = address[1];
-    memory->pin_tables = PIN_TABLES;
-    for (size_t i = 0; i < 2 && status == MC_OK; i++) {
-        status = registry_add(engine->registry, (uint64_t)(uintptr_t)address[i], sizes[i], "*",
-                              MC_REMOTE_READ | MC_REMOTE_WRITE, error);
-        memory->registered[i] = status == MC_OK;
-    }
-    if (status != MC_OK)
-        ref_drop(&memory->ref);
-    else
-        *ret_memory = memory;
-    return status;
-}
 
 /* Gives the segment its pages, piece by piece, so that a large one opens at once and puts meet no page faults later. */
 static void fault_in(struct chore *chore) {
@@ -165,11 +132,7 @@ static void prove(struct chore *chore) {
     tender_kick(&service->tender);
 }
 
-/* On the loop's thread. */
-static void client_lost(void *context, const uint8_t incarnation[16]) {
-    struct owner_service *service = context;
-
-    (void)incarnation;
+void owner_service_suspect(struct owner_service *service) {
     chores_post(service->chores, &service->prove);
 }
 
@@ -181,21 +144,23 @@ static bool in_flight(void *context, const struct slot *slot) {
     return engine_in_flight(service->engine, &slot->word);
 }
 
-static int32_t ask(struct owner_service *service, uint16_t type, const uint8_t *body, uint32_t length,
-                   struct letter **ret_answer) {
+int32_t owner_service_call(struct owner_service *service, uint16_t type, const uint8_t *body, uint32_t length,
+                           struct letter **ret_answer) {
     struct letter *answer;
     struct outbox out;
-    uint64_t now = clock_now(), wake;
-    int32_t status;
+    int32_t status = MC_ERR_SEGMENT_NOT_FOUND;
 
     outbox_init(&out);
     pthread_mutex_lock(&service->lock);
-    owner_request(service->core, now, 0, type, body, length, &out);
-    wake = owner_wake(service->core);
+    if (service->core != NULL) {
+        owner_request(service->core, clock_now(), 0, type, body, length, &out);
+        tender_wake(&service->tender, owner_wake(service->core));
+        status = MC_OK;
+    }
     pthread_mutex_unlock(&service->lock);
-    tender_wake(&service->tender, wake);
     answer = outbox_take(&out);
-    status = answer == NULL ? MC_ERR_NO_MEMORY : answer->status;
+    if (status == MC_OK)
+        status = answer == NULL ? MC_ERR_NO_MEMORY : answer->status;
     if (status == MC_OK)
         *ret_answer = answer;
     else
@@ -203,37 +168,25 @@ static int32_t ask(struct owner_service *service, uint16_t type, const uint8_t *
     return status;
 }
 
-int32_t owner_service_call(struct owner_service *service, const struct letter *request, struct letter **ret_answer) {
-    return ask(service, request->type, request->body, request->length, ret_answer);
-}
-
-static int32_t serve_message(struct exchange *exchange) {
-    struct owner_service *service = exchange->service->context;
-    uint32_t length = exchange->request.payload;
-    struct letter *answer = NULL;
-    int32_t status;
-
-    /* All three messages begin with the client's id, which is the sender's incarnation: nobody speaks for others. */
-    if (length < sizeof(struct message_id) || memcmp(exchange->body, exchange->client, sizeof(struct message_id)) != 0)
-        return MC_ERR_ACCESS_DENIED;
-    status = ask(service, (uint16_t)(exchange->request.type - FRAME_CALL), exchange->body, length, &answer);
-    if (status == MC_OK)
-        status = errand_reply(exchange, answer);
-    free(answer);
-    return status;
-}
-
 /* ---- The master ---- */
 
 static uint64_t step(void *context, uint64_t now, struct outbox *out) {
     struct owner_service *service = context;
-    uint64_t prove_at = atomic_load(&service->prove_at);
-    uint64_t wake;
+    uint64_t prove_at = atomic_load(&service->prove_at), ends_at = atomic_load(&service->ends_at);
+    uint64_t wake = CLOCK_NEVER;
 
     pthread_mutex_lock(&service->lock);
-    owner_step(service->core, now, out);
-    wake = owner_wake(service->core);
+    if (service->core != NULL) {
+        owner_step(service->core, now, out);
+        wake = owner_wake(service->core);
+    }
     pthread_mutex_unlock(&service->lock);
+    if (ends_at <= now) {
+        atomic_store(&service->ends_at, CLOCK_NEVER);
+        chores_post(service->chores, service->end);
+    } else if (ends_at < wake) {
+        wake = ends_at;
+    }
     if (prove_at <= now)
         chores_post(service->chores, &service->prove);
     else if (prove_at < wake)
@@ -253,37 +206,15 @@ static void answered(void *context, uint64_t now, struct errand *errand) {
 
     master_link_end(service->link, errand);
     pthread_mutex_lock(&service->lock);
-    owner_answer(service->core, now, errand->request->tag, errand->status, (uint16_t)(errand->request->type + 1),
-                 answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
+    if (service->core != NULL)
+        owner_answer(service->core, now, errand->request->tag, errand->status, (uint16_t)(errand->request->type + 1),
+                     answer != NULL ? answer->body : NULL, answer != NULL ? answer->length : 0);
     pthread_mutex_unlock(&service->lock);
 }
 
 static const struct tender_ops tender_ops = {step, send_errand, answered};
 
 /* ---- Opening and closing ---- */
-
-static void add_services(void *context) {
-    static const uint16_t types[SERVICES] = {MESSAGE_ATTACH, MESSAGE_RESERVE, MESSAGE_RELEASE};
-    struct owner_service *service = context;
-
-    service->added = MC_OK;
-    for (size_t i = 0; i < SERVICES && service->added == MC_OK; i++) {
-        service->services[i] = (struct service){
-            .type = (uint16_t)(FRAME_CALL + types[i]),
-            .context = service,
-            .begin = exchange_take_body,
-            .serve = serve_message,
-        };
-        service->added = server_add(service->engine->server, &service->services[i]);
-    }
-}
-
-static void remove_services(void *context) {
-    struct owner_service *service = context;
-
-    for (size_t i = 0; i < SERVICES; i++)
-        server_remove(service->engine->server, &service->services[i]);
-}
 
 static int32_t make_core(struct owner_service *service, const struct owner_service_options *options,
                          struct mc_error *error) {
@@ -292,17 +223,20 @@ static int32_t make_core(struct owner_service *service, const struct owner_servi
         .base = memory->base,
         .size = memory->size,
         .address = service->engine->address,
-        .name = options->name != NULL ? options->name : service->engine->address,
+        .name = service->name,
         .pins = memory->pins,
         .pin_tables = memory->pin_tables,
         .pins_address = (uint64_t)(uintptr_t)memory->pins,
         .base_address = (uint64_t)(uintptr_t)memory->base,
+        .generation = ((uint64_t)atomic_fetch_add(&segments_made, 1) << GENERATIONS_SHIFT) + 1,
         .timing = options->timing,
         .in_flight = in_flight,
         .context = service,
     };
     int32_t status = auth_random(core.segment.bytes, sizeof(core.segment.bytes));
 
+    if (status == MC_OK && core.generation >> GENERATIONS_SHIFT >= SEGMENTS_MAX)
+        status = MC_ERR_TOO_MANY;
     if (status == MC_OK)
         status = owner_new(&core, &service->core);
     if (status != MC_OK)
@@ -318,99 +252,144 @@ int32_t owner_service_open(const struct owner_service_options *options, struct o
 
     if (service == NULL)
         return status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");
+    ref_init(&service->ref, destroy);
     service->engine = options->engine;
     service->chores = options->chores;
     service->link = options->link;
+    service->end = options->end;
     pthread_mutex_init(&service->lock, NULL);
     chore_init(&service->prove, prove);
     list_init(&service->suspects);
     chore_init(&service->fault_in, fault_in);
     atomic_store(&service->prove_at, CLOCK_NEVER);
-    status = memory_new(service->engine, (options->size + 4095) / 4096 * 4096, &service->memory, error);
+    atomic_store(&service->ends_at, CLOCK_NEVER);
+    text_copy(service->name, sizeof(service->name), options->name != NULL ? options->name : service->engine->address);
+    status = segment_memory_new(service->engine, &options->source, &service->memory, error);
     if (status == MC_OK)
         status = make_core(service, options, error);
     if (status != MC_OK) {
         if (service->memory != NULL)
             ref_drop(&service->memory->ref);
-        pthread_mutex_destroy(&service->lock);
-        free(service);
+        ref_drop(&service->ref);
         return status;
     }
-    loop_run(service->engine->loop, add_services, service);
-    if (service->added != MC_OK) {
-        loop_run(service->engine->loop, remove_services, service);
-        owner_free(service->core);
-        ref_drop(&service->memory->ref);
-        pthread_mutex_destroy(&service->lock);
-        status = status_set(error, service->added, 0, "the engine serves a segment already");
-        free(service);
-        return status;
-    }
-    engine_watch_clients(service->engine, client_lost, service);
     tender_start(&service->tender, service->engine, &tender_ops, service);
-    chores_post(service->chores, &service->fault_in);
+    if (options->source.path == NULL)
+        chores_post(service->chores, &service->fault_in);
     *ret_service = service;
     return MC_OK;
 }
 
-void owner_service_leave(struct owner_service *service, uint64_t deadline) {
+void owner_service_take(struct owner_service *service) {
+    ref_take(&service->ref);
+}
+
+void owner_service_drop(struct owner_service *service) {
+    ref_drop(&service->ref);
+}
+
+void owner_service_drain(struct owner_service *service, uint64_t ends_at) {
+    pthread_mutex_lock(&service->lock);
+    if (service->core != NULL) {
+        owner_drain(service->core);
+        if (ends_at < atomic_load(&service->ends_at))
+            atomic_store(&service->ends_at, ends_at);
+        tender_kick(&service->tender);
+    }
+    pthread_mutex_unlock(&service->lock);
+}
+
+int32_t owner_service_leave(struct owner_service *service, uint64_t deadline) {
     struct message_unmount unmount = {0};
-    struct letter *request, *answer;
+    struct letter *request, *answer = NULL;
     struct outbox out;
+    int32_t status = MC_ERR_NO_MEMORY;
 
     outbox_init(&out);
     pthread_mutex_lock(&service->lock);
-    owner_retire(service->core);
-    unmount.segment = *owner_segment(service->core);
+    if (service->core != NULL) {
+        owner_retire(service->core);
+        unmount.segment = *owner_segment(service->core);
+    }
     pthread_mutex_unlock(&service->lock);
     request = outbox_unmount(&out, 0, &unmount);
-    if (request != NULL && master_link_call(service->link, request, deadline, &answer) == MC_OK)
-        free(answer);
+    if (request != NULL)
+        status = master_link_call(service->link, request, deadline, &answer);
+    free(answer);
     outbox_clear(&out);
+    return status;
 }
 
 void owner_service_stop(struct owner_service *service) {
-    if (service == NULL)
-        return;
     atomic_store(&service->closing, true);
-    engine_watch_clients(service->engine, NULL, NULL);
 }
 
-struct owner_service *owner_service_close(struct owner_service *service) {
+void owner_service_close(struct owner_service *service) {
+    struct segment_memory *memory;
     struct list *node, *after;
+    struct owner *core;
 
-    if (service == NULL)
-        return NULL;
     owner_service_stop(service);
-    loop_run(service->engine->loop, remove_services, service);
+    pthread_mutex_lock(&service->lock);
+    core = service->core;
+    memory = service->memory;
+    service->core = NULL;
+    service->memory = NULL;
+    pthread_mutex_unlock(&service->lock);
     tender_stop(&service->tender);
+    chores_withdraw(service->chores, &service->prove);
+    chores_withdraw(service->chores, &service->fault_in);
     list_each (node, after, &service->suspects)
         free(list_entry(node, struct suspect, node));
-    owner_free(service->core);
-    ref_drop(&service->memory->ref);
-    pthread_mutex_destroy(&service->lock);
-    free(service);
-    return NULL;
+    owner_free(core);
+    segment_memory_withdraw(memory);
+    ref_drop(&memory->ref);
+    ref_drop(&service->ref);
 }
 
-struct segment_memory *owner_service_memory(struct owner_service *service) {
-    return service->memory;
+struct segment_memory *owner_service_take_memory(struct owner_service *service) {
+    struct segment_memory *memory;
+
+    pthread_mutex_lock(&service->lock);
+    memory = service->memory;
+    if (memory != NULL)
+        ref_take(&memory->ref);
+    pthread_mutex_unlock(&service->lock);
+    return memory;
+}
+
+bool owner_service_answers_to(struct owner_service *service, const struct message_id *segment) {
+    bool answers;
+
+    pthread_mutex_lock(&service->lock);
+    answers = service->core != NULL && owner_answers_to(service->core, segment);
+    pthread_mutex_unlock(&service->lock);
+    return answers;
+}
+
+bool owner_service_describe(struct owner_service *service, struct owner_description *ret_description) {
+    bool there;
+
+    pthread_mutex_lock(&service->lock);
+    there = service->core != NULL;
+    if (there) {
+        *ret_description = (struct owner_description){
+            .segment = *owner_segment(service->core),
+            .usage = owner_usage(service->core),
+            .mounted = owner_mounted(service->core),
+            .drains = owner_drains(service->core),
+        };
+        text_copy(ret_description->name, sizeof(ret_description->name), service->name);
+    }
+    pthread_mutex_unlock(&service->lock);
+    return there;
 }
 
 bool owner_service_mounted(struct owner_service *service) {
     bool mounted;
 
     pthread_mutex_lock(&service->lock);
-    mounted = owner_mounted(service->core);
+    mounted = service->core != NULL && owner_mounted(service->core);
     pthread_mutex_unlock(&service->lock);
     return mounted;
-}
-
-struct owner_usage owner_service_usage(struct owner_service *service) {
-    struct owner_usage usage;
-
-    pthread_mutex_lock(&service->lock);
-    usage = owner_usage(service->core);
-    pthread_mutex_unlock(&service->lock);
-    return usage;
 }

@@ -20,7 +20,6 @@
 #define READY_TIME (10 * CLOCK_SECOND) /* that a master may take until it serves */
 #define FAREWELL_TIME CLOCK_SECOND     /* for giving back, and again for taking the segment out */
 #define SEGMENT_EMBEDDED (256ull << 20)
-#define SEGMENT_MIN 65536u
 #define STOCK_BYTES (64ull << 20)
 #define LOCATIONS_CACHED (1u << 20)
 
@@ -130,39 +129,37 @@ static int32_t open_master(struct store *store, const char *address, uint64_t de
     return status;
 }
 
-static int32_t open_owner(struct store *store, const struct mc_store_options *options, struct mc_error *error) {
-    struct owner_service_options owner = {
-        .engine = store->engine->engine,
-        .chores = store->chores,
-        .link = store->link,
-        .name = options->name != NULL && options->name[0] != '\0' ? options->name : NULL,
-        .size = options->segment_size,
-        .timing = STORE_TIMING_DEFAULT,
-    };
+static void segment_gone(void *context, const struct message_id *segment) {
+    struct store *store = context;
 
-    if (owner.size == 0 && store->master != NULL)
-        owner.size = SEGMENT_EMBEDDED;
-    if (owner.size == 0)
-        return MC_OK;
-    if (owner.size < SEGMENT_MIN || owner.size > INT64_MAX)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a segment has at least %u bytes, not %" PRIu64,
-                          SEGMENT_MIN, owner.size);
-    if (owner.name != NULL && strlen(owner.name) >= MC_SEGMENT_NAME_MAX)
-        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "a segment's name has at most %u bytes",
-                          MC_SEGMENT_NAME_MAX - 1);
-    return owner_service_open(&owner, &store->owner, error);
+    if (store->has_client)
+        client_side_lose(&store->client, segment);
 }
 
-/* Waits until the segment is part of the pool. */
-static bool await_mounted(struct store *store, uint64_t deadline) {
-    while (store->owner != NULL && !owner_service_mounted(store->owner)) {
-        struct timespec pause = {.tv_nsec = 200000};
+static int32_t open_owners(struct store *store, const struct mc_store_options *options, struct mc_error *error) {
+    struct segment_source source = {.size = options->segment_size};
+    const char *name = options->name != NULL && options->name[0] != '\0' ? options->name : NULL;
+    struct message_id segment;
+    int32_t status;
 
-        if (clock_now() >= deadline)
-            return false;
-        nanosleep(&pause, NULL);
+    store->owners.chores = store->chores;
+    store->owners.link = store->link;
+    store->owners.gone = segment_gone;
+    store->owners.context = store;
+    store->owners.engine = store->engine->engine;
+    status = owners_open(&store->owners, error);
+    if (status != MC_OK) {
+        store->owners.engine = NULL;
+        return status;
     }
-    return true;
+    if (source.size == 0 && store->master != NULL)
+        source.size = SEGMENT_EMBEDDED;
+    if (source.size == 0)
+        return MC_OK;
+    status = segment_check(&source, name, error);
+    if (status == MC_OK)
+        status = owners_mount(&store->owners, &source, name, clock_after(clock_now(), READY_TIME), &segment, error);
+    return status;
 }
 
 static int32_t open_client(struct store *store, struct mc_error *error) {
@@ -170,7 +167,7 @@ static int32_t open_client(struct store *store, struct mc_error *error) {
         .engine = store->engine->engine,
         .link = store->link,
         .chores = store->chores,
-        .own = store->owner,
+        .owners = &store->owners,
         .timing = STORE_TIMING_DEFAULT,
         .stock_bytes = STOCK_BYTES,
         .cached = LOCATIONS_CACHED,
@@ -178,8 +175,6 @@ static int32_t open_client(struct store *store, struct mc_error *error) {
     uint64_t deadline = clock_after(clock_now(), READY_TIME);
     int32_t status;
 
-    if (!await_mounted(store, deadline))
-        return status_set(error, MC_ERR_UNAVAILABLE, 0, "the master did not take the segment in time");
     status = client_side_open(&store->client, &options);
     store->has_client = status == MC_OK;
     if (status != MC_OK)
@@ -220,7 +215,7 @@ int32_t store_open(const struct mc_store_options *options, struct engine *given,
     if (status == MC_OK)
         status = open_master(store, master, clock_after(clock_now(), CONNECT_TIME), error);
     if (status == MC_OK)
-        status = open_owner(store, options, error);
+        status = open_owners(store, options, error);
     if (status == MC_OK)
         status = open_client(store, error);
     if (status != MC_OK) {
@@ -239,12 +234,15 @@ static void take_down(struct store *store) {
     if (store->link != NULL)
         master_link_break(store->link);
     store->workers = chores_free(store->workers);
-    owner_service_stop(store->owner);
+    if (store->owners.engine != NULL)
+        owners_stop(&store->owners);
     chores_stop(store->chores);
     if (store->has_client)
         client_side_close(&store->client);
     store->has_client = false;
-    store->owner = owner_service_close(store->owner);
+    if (store->owners.engine != NULL)
+        owners_close(&store->owners);
+    store->owners.engine = NULL;
     store->link = master_link_close(store->link);
     store->chores = chores_free(store->chores);
     store->master = master_service_close(store->master);
@@ -275,49 +273,11 @@ int32_t store_close(struct store *store) {
     pthread_mutex_unlock(&store->lock);
     put_sessions_close(store);
     client_side_retire(&store->client, clock_after(clock_now(), FAREWELL_TIME));
-    if (store->owner != NULL && store->master == NULL)
-        owner_service_leave(store->owner, clock_after(clock_now(), FAREWELL_TIME));
+    if (store->master == NULL)
+        owners_leave(&store->owners, clock_after(clock_now(), FAREWELL_TIME));
     take_down(store);
     pthread_mutex_lock(&store->lock);
     store->state = STORE_CLOSED;
     pthread_mutex_unlock(&store->lock);
     return MC_OK;
-}
-
-/* ---- Telling ---- */
-
-int32_t store_health(struct store *store) {
-    if (store->owner != NULL && !owner_service_mounted(store->owner))
-        return MC_ERR_UNAVAILABLE;
-    return client_side_healthy(&store->client) ? MC_OK : MC_ERR_UNAVAILABLE;
-}
-
-int64_t store_stats(struct store *store, char *text, size_t size) {
-    struct client_count client;
-    struct writer writer;
-
-    pthread_mutex_lock(&store->client.lock);
-    client = client_count(store->client.core);
-    pthread_mutex_unlock(&store->client.lock);
-    writer_init(&writer, text, size);
-    writer_print(&writer, "{\"stock\":%" PRIu64 ",\"unsettled\":%" PRIu64 ",\"returns\":%" PRIu64, client.stock,
-                 client.unsettled, client.returns);
-    writer_print(&writer, ",\"cache\":{\"locations\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"lookups\":%" PRIu64 "}",
-                 client.cached, client.cache_hits, client.lookups);
-    if (store->owner != NULL) {
-        struct owner_usage usage = owner_service_usage(store->owner);
-
-        writer_print(&writer, ",\"segment\":{\"size\":%" PRIu64 ",\"used\":%" PRIu64 ",\"largest\":%" PRIu64,
-                     usage.size, usage.used, usage.largest);
-        writer_print(&writer, ",\"live\":%" PRIu64 ",\"reserved\":%" PRIu64 ",\"dead\":%" PRIu64 "}", usage.live,
-                     usage.reserved, usage.dead);
-    }
-    if (store->master != NULL) {
-        struct master_count master = master_service_count(store->master);
-
-        writer_print(&writer, ",\"master\":{\"keys\":%" PRIu64 ",\"evicted\":%" PRIu64 ",\"segments\":%" PRIu64 "}",
-                     master.keys, master.evicted, master.members);
-    }
-    writer_print(&writer, ",\"viewed\":%" PRIu64 "}", (uint64_t)store->engine->viewed);
-    return (int64_t)writer.length;
 }

@@ -23,7 +23,7 @@ struct store {
     struct chores *chores;
     struct master_service *master; /* NULL: elsewhere */
     struct master_link *link;
-    struct owner_service *owner; /* NULL: no segment */
+    struct owners owners; /* its segments; open while owners.engine isn't NULL */
     struct client_side client;
     bool has_client;
     bool verify;
@@ -51,9 +51,5 @@ struct store *store_of(struct object *object);
 /* MC_OK, after which store_leave must follow; MC_ERR_CLOSED. */
 int32_t store_enter(struct store *store);
 void store_leave(struct store *store);
-
-/* As the public calls, within a call. */
-int32_t store_health(struct store *store);
-int64_t store_stats(struct store *store, char *text, size_t size);
 
 #endif

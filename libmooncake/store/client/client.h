@@ -237,6 +237,9 @@ void client_item_give_back(struct client *client, uint64_t now, struct client_it
 void client_attached(struct client *client, uint64_t now, struct client_segment *segment);
 void client_unreachable(struct client *client, uint64_t now, struct client_segment *segment);
 
+/* Segments have come or gone: the next put asks which there are. */
+void client_look_again(struct client *client);
+
 /* A segment of this process has gone for good. It is freed as soon as nothing uses it. */
 void client_lose(struct client *client, uint64_t now, const struct message_id *id);
 

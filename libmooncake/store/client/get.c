@@ -151,6 +151,7 @@ static void candidates_end(struct client *client, struct client_op *op, struct c
     cache_drop(client, &item->hash);
     item->from_cache = false;
     item->stage = GET_ASK;
+    op->beaten = false;
     if (++item->tries >= GET_ROUNDS)
         op_finish(op, item, item->status == MC_ERR_GUARD_MISMATCH ? MC_ERR_UNAVAILABLE : item->status);
 }

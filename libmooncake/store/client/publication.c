@@ -125,11 +125,12 @@ static void gone(struct client *client, uint64_t now, struct publication *public
     bool unknown = publication->sent > 1 || publication->ok_epoch != 0;
 
     publication_release(client, now, publication);
+    client->owners_known = false; /* their segment has gone, it may be */
     if (item == NULL)
         return;
     if (unknown)
         op_finish(op, item, MC_ERR_INDETERMINATE);
-    else if (item->tries > 0)
+    else if (item->tries + 1 >= PUT_ATTEMPTS)
         op_finish(op, item, MC_ERR_GONE);
     else
         put_again(op, item);
@@ -292,7 +293,8 @@ void publications_step(struct client *client, uint64_t now, struct outbox *out) 
 uint64_t publications_due(struct client *client) {
     struct list *node, *after;
 
-    if (!client->behind || client->publishing || client->epoch == 0 || client->epoch_lost || client->publication_count == 0)
+    if (!client->behind || client->publishing || client->epoch == 0 || client->epoch_lost ||
+        client->publication_count == 0)
         return CLOCK_NEVER;
     list_each (node, after, &client->publications)
         if (to_send(client, list_entry(node, struct publication, node)))

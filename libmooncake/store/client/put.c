@@ -309,6 +309,11 @@ static bool path_failed(int32_t status) {
     return status == MC_ERR_UNREACHABLE || status == MC_ERR_CONNECTION_LOST || status == MC_ERR_STALE_PEER;
 }
 
+/* What was reserved is no longer: its segment has gone, it may be. */
+static bool has_gone(int32_t status) {
+    return status == MC_ERR_NOT_REGISTERED || status == MC_ERR_GUARD_MISMATCH;
+}
+
 /* Lets go of the places whose status isn't `good`; the last one's. */
 static int32_t places_sift(struct client *client, uint64_t now, struct client_item *item, int32_t good) {
     int32_t failure = MC_OK;
@@ -321,8 +326,10 @@ static int32_t places_sift(struct client *client, uint64_t now, struct client_it
             continue;
         }
         failure = place->status;
-        if (path_failed(failure))
+        if (path_failed(failure) || has_gone(failure))
             segment_back_off(client, now, place->segment, client->options.timing.resend);
+        if (has_gone(failure))
+            client->owners_known = false;
         place_failed(client, now, item, i);
     }
     return failure;
@@ -377,6 +384,7 @@ void put_again(struct client_op *op, struct client_item *item) {
         return;
     }
     op->backoff = 0;
+    op->beaten = false;
     item->tries++;
     item->stage = PUT_PLACE;
 }

@@ -170,6 +170,10 @@ static bool may_go(const struct client *client, const struct client_segment *seg
            list_empty(&segment->reservations) && !publications_need(client, segment);
 }
 
+void client_look_again(struct client *client) {
+    client->owners_known = false;
+}
+
 void client_lose(struct client *client, uint64_t now, const struct message_id *id) {
     struct client_segment *segment = client_segment_of(client, id);
 

@@ -2,9 +2,9 @@
 #include "store_contract.h"
 
 static const struct contract_part *const parts[] = {
-    &store_values,  &store_views, &store_batches, &store_pieces,    &store_puts,
-    &store_tenants, &store_lists, &store_pools,   &store_replicas,  &store_races,
-    &store_damage,  &store_async, &store_closing, &store_arguments, &store_trips,
+    &store_values, &store_views,   &store_batches,   &store_pieces, &store_puts,     &store_tenants,
+    &store_lists,  &store_pools,   &store_replicas,  &store_races,  &store_segments, &store_damage,
+    &store_async,  &store_closing, &store_arguments, &store_trips,
 };
 
 #ifdef CONTRACT_THREAD_SANITIZED

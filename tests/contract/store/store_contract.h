@@ -109,6 +109,7 @@ extern const struct contract_part store_tenants;
 extern const struct contract_part store_lists;
 extern const struct contract_part store_pools;
 extern const struct contract_part store_replicas;
+extern const struct contract_part store_segments;
 extern const struct contract_part store_races;
 extern const struct contract_part store_damage;
 extern const struct contract_part store_async;
