@@ -6,7 +6,7 @@
  *
  * Objects are bytes under a key (1 to MC_KEY_MAX bytes of any value). A value of zero bytes is a value. Objects don't
  * change: mc_store_put leaves an existing one alone, mc_store_upsert puts a new one in its place. The pool is a cache:
- * when it is full, what was used least lately goes first, except what is pinned.
+ * when it is full, what is least likely to be read soon goes first (as learned from reads), except what is pinned.
  *
  * A read is right or fails, whatever was evicted, replaced, restarted or cached meanwhile; on failure the buffer's
  * contents are undefined. When a remove or upsert has returned, no later read anywhere finds the old value. What was

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/writer.h"
 #include "os/thread.h"
+#include "store/master/policy.h"
 #include "store/put_session.h"
 
 #define CONNECT_TIME (3 * CLOCK_SECOND)
@@ -114,7 +115,10 @@ static int32_t ask_master(struct store *store, const char *address, uint64_t dea
 static int32_t open_master(struct store *store, const char *address, uint64_t deadline, struct mc_error *error) {
     const struct master_service_options options = {
         .engine = store->engine->engine,
-        .core = {.timing = STORE_TIMING_DEFAULT, .high_watermark = 950, .eviction = 20},
+        .core = {.timing = STORE_TIMING_DEFAULT,
+                 .policy = config_text(SETTING_STORE_POLICY, NULL),
+                 .high_watermark = 950,
+                 .eviction = 20},
         .alone = true,
     };
     int32_t status;
@@ -123,6 +127,9 @@ static int32_t open_master(struct store *store, const char *address, uint64_t de
         status = master_link_open(store->engine->engine, store->chores, address, deadline, &store->link, error);
         return status != MC_OK ? status : ask_master(store, address, deadline, error);
     }
+    if (options.core.policy != NULL && policy_find(options.core.policy) == NULL)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "MC_STORE_POLICY: there is no policy %s",
+                          options.core.policy);
     status = master_service_open(&options, &store->master, error);
     if (status == MC_OK && master_link_inside(store->master, &store->link) != MC_OK)
         status = status_set(error, MC_ERR_NO_MEMORY, 0, "out of memory");

@@ -61,6 +61,7 @@ void masters_born(struct node *node) {
     struct sim *sim = node->sim;
     struct master_options options = {
         .timing = sim->timing,
+        .policy = sim_chance(sim, 500) ? "hazard" : "lru",
         .high_watermark = sim->weather.small ? 850 : 1000,
         .eviction = sim->weather.small ? 50 : 0,
         .keep_soft_pinned = sim_chance(sim, 500),

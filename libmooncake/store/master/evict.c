@@ -40,6 +40,7 @@ static bool evict_one(struct master *master, uint64_t now, struct member *member
     claim = list_entry(victim, struct claim, book);
     entry = claim->entry;
     bytes = (uint64_t)claim->book.charge * 64;
+    master->policy->evict(member->book, victim, entry->node.hash);
     record_kill_replica(master, now, claim);
     entry_settle(master, entry);
     member->debt = bytes < member->debt ? member->debt - bytes : 0;

@@ -46,6 +46,7 @@ struct record {
     uint32_t count;
     uint32_t unanswered; /* PROMOTEs (rule 7) */
     uint32_t tier;       /* enum policy_tier */
+    bool last;           /* of its batch, as it was put */
     bool again;      /* first sent under an earlier epoch and not promoted since: nothing is decided by it (rule 16) */
     struct list pin; /* among the soft pins that end, oldest first */
     uint64_t pinned; /* when */

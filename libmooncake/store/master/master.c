@@ -17,7 +17,7 @@
 #define EPOCH_MAX (UINT64_C(1) << 62) /* heard of: there must be a higher one to lead with */
 
 int32_t master_new(const struct master_options *options, struct master **ret_master) {
-    const struct policy_ops *policy = policy_find(options->policy == NULL ? "lru" : options->policy);
+    const struct policy_ops *policy = policy_find(options->policy == NULL ? POLICY_DEFAULT : options->policy);
     struct master *master;
 
     if (policy == NULL || options->high_watermark > 1000 || options->eviction > 1000)

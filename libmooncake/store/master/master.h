@@ -23,7 +23,7 @@ struct master;
 
 struct master_options {
     struct store_timing timing;
-    const char *policy;      /* of eviction: "lru"; NULL is that */
+    const char *policy;      /* of eviction: "hazard" or "lru"; NULL: the first */
     uint32_t high_watermark; /* thousandths of a segment: fuller, and victims are named … */
     uint32_t eviction;       /* … until so many thousandths are free beyond it */
     bool keep_soft_pinned;   /* soft pins are evicted last; with this, never */

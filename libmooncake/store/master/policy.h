@@ -21,14 +21,23 @@ struct policy_entry {
 /* Pinned objects go after all others; those of the last tier never. */
 enum policy_tier { POLICY_PLAIN, POLICY_SOFT_PINNED, POLICY_HARD_PINNED, POLICY_TIERS };
 
+/* What is known of an object when it comes. */
+struct policy_news {
+    uint64_t key; /* a hash of it */
+    bool last;    /* it ended the batch that it was put with */
+};
+
 struct policy_book;
 
 struct policy_ops {
     const char *name;
     struct policy_book *(*open)(void); /* NULL if memory is short */
     void (*close)(struct policy_book *book);
-    void (*insert)(struct policy_book *book, struct policy_entry *entry);
+    void (*insert)(struct policy_book *book, struct policy_entry *entry, const struct policy_news *news);
+    /* It has gone; one that has been evicted may be removed again. */
     void (*remove)(struct policy_book *book, struct policy_entry *entry);
+    /* It goes because it was the victim; the policy may remember it by its key. */
+    void (*evict)(struct policy_book *book, struct policy_entry *entry, uint64_t key);
     /* It was read. */
     void (*touch)(struct policy_book *book, struct policy_entry *entry);
     /* Its tier has changed to `tier`. */
@@ -39,7 +48,9 @@ struct policy_ops {
     struct policy_entry *(*any)(struct policy_book *book);
 };
 
-extern const struct policy_ops policy_lru;
+extern const struct policy_ops policy_lru, policy_hazard;
+
+#define POLICY_DEFAULT "hazard"
 
 /* By name; NULL if there is no such policy. */
 const struct policy_ops *policy_find(const char *name);

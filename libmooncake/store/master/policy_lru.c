@@ -21,13 +21,19 @@ static void lru_close(struct policy_book *book) {
     free(book);
 }
 
-static void lru_insert(struct policy_book *book, struct policy_entry *entry) {
+static void lru_insert(struct policy_book *book, struct policy_entry *entry, const struct policy_news *news) {
+    (void)news;
     list_append(&book->tiers[entry->tier], &entry->node);
 }
 
 static void lru_remove(struct policy_book *book, struct policy_entry *entry) {
     (void)book;
     list_remove(&entry->node);
+}
+
+static void lru_evict(struct policy_book *book, struct policy_entry *entry, uint64_t key) {
+    (void)key;
+    lru_remove(book, entry);
 }
 
 static void lru_touch(struct policy_book *book, struct policy_entry *entry) {
@@ -58,6 +64,7 @@ const struct policy_ops policy_lru = {
     .close = lru_close,
     .insert = lru_insert,
     .remove = lru_remove,
+    .evict = lru_evict,
     .touch = lru_touch,
     .move = lru_move,
     .victim = lru_victim,
@@ -65,5 +72,10 @@ const struct policy_ops policy_lru = {
 };
 
 const struct policy_ops *policy_find(const char *name) {
-    return strcmp(name, policy_lru.name) == 0 ? &policy_lru : NULL;
+    static const struct policy_ops *const all[] = {&policy_lru, &policy_hazard};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(name, all[i]->name) == 0)
+            return all[i];
+    return NULL;
 }

@@ -19,6 +19,7 @@ enum standing { GONE, UNANNOUNCED, UNKNOWN, DOUBTED, KILLED, REFUSED, PENDING, C
 struct publication {
     struct message_publication message;
     struct version version; /* of one that had an OK before; 0: none */
+    bool last;              /* of its batch */
     struct guest *guest;
     struct answer *answer;
     struct entry *entry;
@@ -258,6 +259,7 @@ static int32_t accept(struct master *master, struct call *call, struct publicati
     master->sequence++;
     pin(master, call->now, record, publication->message.flags);
     record->again = (publication->message.flags & PUBLISH_AGAIN) != 0;
+    record->last = publication->last;
     for (uint32_t n = 0; n < count; n++) {
         release(master, claims[n], publication);
         record_add(master, record, claims[n], false);
@@ -438,6 +440,7 @@ static int32_t publish_all(struct master *master, struct call *call, struct mess
     items_reuse(&master->list);
     while (next(&list, &publication) == 1) {
         publication.guest = call->guest;
+        publication.last = list.length == 0;
         if (publication.message.sequence < call->guest->floor && !MISTAKE(NO_DEDUPE)) {
             add_verdict(&master->list, publication.message.sequence, NULL);
             continue;

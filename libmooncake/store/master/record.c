@@ -46,9 +46,12 @@ void record_set_pending(struct master *master, struct entry *entry, struct recor
     set(master, entry, &entry->pending, record);
 }
 
-static void enter_book(struct claim *claim) {
+static void enter_book(struct master *master, struct claim *claim) {
+    const struct policy_news news = {.key = claim->entry->node.hash, .last = claim->record->last};
+
     claim->promoted = true;
     claim->book.tier = claim->record->tier;
+    master->policy->insert(claim->member->book, &claim->book, &news);
 }
 
 void record_add(struct master *master, struct record *record, struct claim *claim, bool promoted) {
@@ -63,8 +66,7 @@ void record_add(struct master *master, struct record *record, struct claim *clai
     list_append(&record->replicas, &claim->sibling);
     record->count++;
     if (promoted) {
-        enter_book(claim);
-        master->policy->insert(claim->member->book, &claim->book);
+        enter_book(master, claim);
     } else {
         record->unanswered++;
         claim_tell(master, claim);
@@ -163,8 +165,7 @@ void record_promoted(struct master *master, uint64_t now, struct claim *claim, b
     if (done) {
         list_remove(&claim->command);
         record->unanswered--;
-        enter_book(claim);
-        master->policy->insert(claim->member->book, &claim->book);
+        enter_book(master, claim);
         if (entry->pending == record && record->unanswered == 0)
             commit(master, now, entry);
     } else {

@@ -179,7 +179,7 @@ class _Program:
 class Cluster:
     """A master at `address`, and `owners` processes with `segment` bytes of memory each."""
 
-    def __init__(self, owners: int, segment: int, *, force_tcp: bool = False) -> None:
+    def __init__(self, owners: int, segment: int, *, force_tcp: bool = False, policy: str = "hazard") -> None:
         environment = {"MC_FORCE_TCP": "1"} if force_tcp else {}
         self._programs: list[_Program] = []
         self.address = ""
@@ -189,6 +189,7 @@ class Cluster:
                 "--metrics_host=",
                 f"--eviction_high_watermark_ratio={HIGH_WATERMARK}",
                 f"--eviction_ratio={EVICTION}",
+                f"--policy={policy}",
             ]
             self.address = self._start("mooncake_master", "the master", flags, environment).ready().rpartition(" ")[2]
             flags = [f"--master_server_address={self.address}", "--port=0", f"--global_segment_size={segment}"]

@@ -1,7 +1,7 @@
 """Replays the requests of an hour of a chat service against a pool of memory, and checks every byte.
 
     mooncake replay [--trace FILE] [--requests N] [--block-size 16KiB] [--capacity BLOCKS] [--owners 2] [--workers 2]
-                    [--transport shm|tcp|both] [--json]
+                    [--policy hazard|lru] [--transport shm|tcp|both] [--json]
 
 A master, memory owners and workers run as processes of their own. The pool is smaller than what the trace names, so
 that it evicts all the time. A worker takes the next request, reads what the pool has of its blocks, and puts the rest.
@@ -50,6 +50,7 @@ class Config(NamedTuple):
     capacity: int
     owners: int
     workers: int
+    policy: str = "hazard"
 
 
 class _Replay:
@@ -70,7 +71,9 @@ class _Replay:
         """What the workers did, the seconds that it took, and the keys that there were at the end."""
         force_tcp = self._transport == "tcp"
         try:
-            with Cluster(self._config.owners, self._segment, force_tcp=force_tcp) as cluster:
+            with Cluster(
+                self._config.owners, self._segment, force_tcp=force_tcp, policy=self._config.policy
+            ) as cluster:
                 task = Task(cluster.address, self._config.block_size, force_tcp, self._requests)
                 try:
                     return self._serve(cluster, task, progress)
@@ -187,6 +190,9 @@ def _arguments(words: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument(
         "--capacity", type=int, default=10000, metavar="BLOCKS", help="that the pool holds (default 10000)"
     )
+    parser.add_argument(
+        "--policy", choices=("hazard", "lru"), default="hazard", help="of eviction at the master (default hazard)"
+    )
     parser.add_argument("--owners", type=int, default=2, metavar="N", help="processes with memory (default 2)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes that read and put (default 2)")
     parser.add_argument(
@@ -221,7 +227,7 @@ def _check_capacity(config: Config, requests: Sequence[Request]) -> None:
 def main(words: Optional[Sequence[str]] = None) -> int:
     """The exit status: 0 if every byte was right, 1 if not or if something failed, 2 for wrong arguments."""
     arguments = _arguments(words)
-    config = Config(arguments.block_size, arguments.capacity, arguments.owners, arguments.workers)
+    config = Config(arguments.block_size, arguments.capacity, arguments.owners, arguments.workers, arguments.policy)
     before = signal.signal(signal.SIGTERM, _interrupt)  # so that all processes are ended
     try:
         requests, source = choose_trace(arguments.trace, arguments.requests)

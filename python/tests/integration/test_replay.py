@@ -29,7 +29,7 @@ from mooncake.cli.replay import Config, main, run
 SIZE = 4096
 CAPACITY = 1500
 TRACE = generate_trace(600, seed=3)
-CONFIG = Config(SIZE, CAPACITY, owners=2, workers=2)
+CONFIG = Config(SIZE, CAPACITY, owners=2, workers=2, policy="lru")
 SPOILED = TRACE[0].hash_ids[1]
 
 

@@ -107,12 +107,15 @@ static void a_view_outlives_its_store(void **state) {
 
 static void what_is_viewed_is_not_reused_while_the_pool_is_full(void **state) {
     static uint8_t value[200000];
-    struct cluster *cluster = cluster_open(4 * MIB);
+    struct cluster *cluster;
     uint64_t views[4], length = sizeof(value);
     const void *data[4];
     char key[32];
 
     (void)state;
+    assert_int_equal(setenv("MC_STORE_POLICY", "lru", 1), 0); /* what is viewed and never read again goes first */
+    cluster = cluster_open(4 * MIB);
+    unsetenv("MC_STORE_POLICY");
     for (uint32_t i = 0; i < 4; i++) {
         snprintf(key, sizeof(key), "held-%u", i);
         value_make(value, length, i, 1);

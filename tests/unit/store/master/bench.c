@@ -17,6 +17,7 @@ static void members_changed(void *context, struct master *master) {
 struct bench *bench_open(const struct bench_options *options) {
     struct bench *bench = calloc(1, sizeof(*bench));
     struct master_options all = {.timing = STORE_TIMING_DEFAULT,
+                                 .policy = "lru",
                                  .high_watermark = 950,
                                  .eviction = 50,
                                  .members_changed = members_changed,
