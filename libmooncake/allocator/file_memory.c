@@ -82,6 +82,8 @@ int32_t file_memory_map(const char *path, uint64_t offset, uint64_t size, struct
     struct file_memory memory = {.fd = open_file(path), .size = size};
     int32_t status;
 
+    if (memory.fd < 0 && errno == EISDIR)
+        return status_set(error, MC_ERR_INVALID_ARGUMENT, 0, "%s is no regular file", path);
     if (memory.fd < 0)
         return failed(path, errno, error);
     status = measure(path, memory.fd, offset, &memory.size, error);

@@ -11,8 +11,9 @@
 #include "os/thread.h"
 #include "store/reach.h"
 
-#define ATTACH_TIME (2 * CLOCK_SECOND) /* that reaching one owner may take; closing waits for it, too */
-#define HEALTHY (3 * CLOCK_SECOND)     /* since the master's last answer */
+#define ATTACH_TIME (2 * CLOCK_SECOND)      /* that reaching one owner may take; closing waits for it, too */
+#define HEALTHY (3 * CLOCK_SECOND)          /* since the master's last answer */
+#define LOSE_TIME (200 * CLOCK_MILLISECOND) /* for operations to let go of a segment that was unmounted */
 #define LETTERS_AT_ONCE 64u
 #define LETTER_TIME (10 * CLOCK_SECOND) /* that one letter may wait for its answer, before it is sent again … */
 #define OWNER_TIME CLOCK_SECOND         /* … from an owner, who answers at once or is asked later */
@@ -377,9 +378,22 @@ bool client_side_healthy(struct client_side *side) {
     return healthy;
 }
 
+/* With the lock held. */
+static bool is_attached(struct client_side *side, const struct message_id *id) {
+    const struct client_segment *segment = client_segment_of(side->core, id);
+
+    return segment != NULL && segment->user != NULL;
+}
+
 void client_side_lose(struct client_side *side, const struct message_id *segment) {
+    uint64_t deadline = clock_after(clock_now(), LOSE_TIME);
+
     pthread_mutex_lock(&side->lock);
     client_lose(side->core, clock_now(), segment);
+    while (is_attached(side, segment) && clock_now() < deadline) {
+        client_lose(side->core, clock_now(), segment);
+        thread_cond_wait(&side->changed, &side->lock, clock_after(clock_now(), CLOCK_MILLISECOND));
+    }
     pthread_mutex_unlock(&side->lock);
     if (engine_enter(side->attacher.engine) == MC_OK) {
         reach_drop(side);

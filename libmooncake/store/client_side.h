@@ -45,7 +45,8 @@ int32_t client_side_open(struct client_side *side, const struct client_side_opti
 /* From now on operations end with MC_ERR_CLOSED, those under way as soon as they can. */
 void client_side_stop(struct client_side *side);
 
-/* A segment of this process is no more; on the chores' thread. */
+/* A segment of this process is no more: lets its memory go, as soon as no operation is in it (or else later). On the
+ * chores' thread. */
 void client_side_lose(struct client_side *side, const struct message_id *segment);
 
 /* Segments have come: the next put asks which there are. */

@@ -344,7 +344,6 @@ void owner_service_close(struct owner_service *service) {
     owner_free(core);
     segment_memory_withdraw(memory);
     ref_drop(&memory->ref);
-    ref_drop(&service->ref);
 }
 
 struct segment_memory *owner_service_take_memory(struct owner_service *service) {

@@ -28,7 +28,7 @@ struct owner_service_options {
     struct store_timing timing;
 };
 
-/* With one reference, which owner_service_close drops. MC_ERR_NO_MEMORY, MC_ERR_SYSTEM, … with words. */
+/* With one reference. MC_ERR_NO_MEMORY, MC_ERR_SYSTEM, … with words. */
 int32_t owner_service_open(const struct owner_service_options *options, struct owner_service **ret_service,
                            struct mc_error *error);
 

@@ -18,7 +18,7 @@
 struct mount {
     struct list node;
     struct owners *owners;
-    struct owner_service *service;
+    struct owner_service *service; /* a reference */
     uint64_t serial;
     struct chore end;
 };
@@ -87,6 +87,7 @@ static void mount_free(struct mount *mount) {
     list_remove(&mount->node);
     pthread_cond_broadcast(&owners->left);
     pthread_mutex_unlock(&owners->lock);
+    owner_service_drop(mount->service);
     free(mount);
 }
 

@@ -148,6 +148,7 @@ static int32_t session_publish(struct store *store, struct client_item *item, co
     status = object_publish(&session->object, &session->id);
     if (status == MC_OK) {
         *ret_put = session->id;
+        ref_drop(&session->object.ref); /* the table has its own */
         return MC_OK;
     }
     session_give_back(session);

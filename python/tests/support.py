@@ -89,13 +89,23 @@ class Cluster:
     it has to wait for nobody of a former life."""
 
     def __init__(self, state_file: Path) -> None:
+        self._state_file = str(state_file)
+        self._start("0")
+        self.clients: list[StoreProcess] = []
+
+    def _start(self, port: str) -> None:
         program = shutil.which("mooncake_master")
         assert program is not None, "mooncake_master is not in PATH"
-        command = [program, "--port", "0", "--metrics_host=", "--client_ttl", "2", "--state_file", str(state_file)]
+        command = [program, "--port", port, "--metrics_host=", "--client_ttl", "2", "--state_file", self._state_file]
         self.master = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.master.stdout is not None
         self.address = self.master.stdout.readline().split()[-1]
-        self.clients: list[StoreProcess] = []
+
+    def restart_master(self) -> None:
+        """Kills the master, and starts another one at its address."""
+        self.master.kill()
+        self.master.communicate()
+        self._start(self.address.rpartition(":")[2])
 
     def client(self, size: int = 0) -> StoreProcess:
         """Starts one with `size` bytes of memory for the pool."""

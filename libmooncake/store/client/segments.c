@@ -101,10 +101,17 @@ static struct client_segment *segment_new(struct client *client, const struct me
     return segment;
 }
 
-void segment_free(struct client *client, struct client_segment *segment) {
-    stock_drop(client, segment);
+static void detach(struct client *client, struct client_segment *segment) {
     if ((segment->attached || segment->user != NULL) && client->options.detach != NULL)
         client->options.detach(client->options.context, segment);
+    segment->attached = false;
+    segment->memory = NULL;
+    segment->pins = NULL;
+}
+
+void segment_free(struct client *client, struct client_segment *segment) {
+    stock_drop(client, segment);
+    detach(client, segment);
     list_remove(&segment->node);
     list_remove(&segment->bucket);
     free(segment);
@@ -184,6 +191,8 @@ void client_lose(struct client *client, uint64_t now, const struct message_id *i
     segment->unlisted_at = now;
     if (!segment->returning)
         stock_drop(client, segment);
+    if (segment->uses == 0)
+        detach(client, segment);
     if (may_go(client, segment, now))
         segment_free(client, segment);
     else
@@ -201,6 +210,8 @@ void segments_step(struct client *client, uint64_t now) {
             continue;
         if ((segment->lost || now >= clock_after(segment->unlisted_at, timing->client_ttl)) && !segment->returning)
             stock_drop(client, segment);
+        if (segment->lost && segment->uses == 0)
+            detach(client, segment);
         if (may_go(client, segment, now))
             segment_free(client, segment);
         else

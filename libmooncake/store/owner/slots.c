@@ -156,7 +156,7 @@ struct record *slots_reserve(struct owner *owner, struct holder *holder, uint64_
     record->sequence = sequence;
     record->life = owner->life;
     slot = record->slot;
-    slot->described = (struct slot_description){0};
+    slot_describe(slot, &(struct slot_description){0}); /* a late reader may be looking */
     atomic_store_explicit(&slot->version_epoch, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->version_counter, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->offset, extent_offset(extent), memory_order_relaxed);

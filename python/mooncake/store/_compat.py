@@ -17,6 +17,7 @@ from . import _calls
 from ._compat_base import EXISTS, listed
 from ._compat_pieces import PieceMethods
 from ._compat_replicas import ReplicaMethods
+from ._compat_segments import SegmentMethods
 from ._compat_sessions import SessionMethods
 from ._compat_setup import DEFAULT_MASTER, Setup, from_mapping, open_compatible, setup
 from ._compat_values import (
@@ -39,7 +40,7 @@ from ._pieces import Pieces
 __all__ = ["MooncakeDistributedStore"]
 
 
-class MooncakeDistributedStore(PieceMethods, SessionMethods, ReplicaMethods, LaterMethods):
+class MooncakeDistributedStore(PieceMethods, SegmentMethods, SessionMethods, ReplicaMethods, LaterMethods):
     """A client of the pool. Keys are str (or bytes), values anything with a buffer; addresses are integers, of memory
     that the caller keeps alive meanwhile. Unless a method says otherwise it returns 0 or a negative number."""
 

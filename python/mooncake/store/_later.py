@@ -24,8 +24,6 @@ METHODS: dict[str, str] = {
         batch_upsert_tensor_with_parallelism upsert_tensor_with_parallelism_from
         batch_upsert_tensor_with_parallelism_from
         save_tensor_to_safetensor load_tensor_from_safetensor""",
-    "segments beside the one of setup()": """
-        mount_segment unmount_segment allocate_and_mount_segment unmount_and_free_segment""",
     "the disk tier": "unmount_local_disk_segment get_offload_rpc_read_count",
     "copy and move tasks": "create_copy_task create_move_task query_task",
     "dummy clients": "setup_dummy alloc_from_mem_pool",

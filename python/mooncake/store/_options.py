@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, Optional, Union
 
 from .._native import c_string, check, deadline, ffi, lib, new_error
 
-__all__ = ["Size", "open_store", "parse_size", "put_options"]
+__all__ = ["PathType", "Size", "mount", "open_store", "parse_size", "put_options"]
 
 Size = Union[int, str]
 """A number of bytes, or a text like "512MiB" or "4 gb"; units are powers of 1024."""
+
+PathType = Union[str, "os.PathLike[str]"]
+"""Where a file is."""
 
 _UNITS = ("", "k", "m", "g", "t")
 _REPLICAS_MAX: int = lib.MC_REPLICAS_MAX
@@ -71,6 +75,27 @@ def open_store(
     handles, error = ffi.new("mc_store **"), new_error()
     check(lib.mc_store_open(options, handles, error), error)
     return handles[0]
+
+
+def _path(path: Optional[PathType]) -> Any:
+    raw = b"" if path is None else os.fsencode(path)
+    if 0 in raw:
+        raise ValueError(f"there is a NUL in {path!r}")
+    return ffi.NULL if path is None else ffi.new("char[]", raw)
+
+
+def mount(
+    handle: Any, size: int, name: Optional[str], path: Optional[PathType], offset: int, timeout: Optional[float]
+) -> str:
+    """The id of a segment that was added to the pool."""
+    options = ffi.new("struct mc_segment_options *")
+    options.struct_size = ffi.sizeof("struct mc_segment_options")
+    options.size, options.offset, options.timeout_ns = size, offset, deadline(timeout)
+    texts = (_text(name), _path(path))
+    options.name, options.path = texts
+    text, error = ffi.new("char[]", lib.MC_SEGMENT_ID_SIZE), new_error()
+    check(lib.mc_store_mount(handle, options, text, error), error)
+    return ffi.string(text).decode()
 
 
 def put_options(

@@ -7,18 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional, TypeVar, Union, cast, overload
 
 from .._errors import MooncakeError, error_for
-from .._native import Unique, check, deadline, ffi, lib, new_error, read_text
+from .._native import Unique, c_string, check, deadline, ffi, lib, nanoseconds, new_error, read_text
 from ..engine import Engine
 from ..engine._memory import Buffer, Memory, Span, span_of
 from ..engine._options import engine_options
 from . import _calls
 from ._keys import Key, key_bytes, keys_bytes
-from ._options import Size, open_store, parse_size, put_options
+from ._options import PathType, Size, mount, open_store, parse_size, put_options
 
 __all__ = ["Registration", "Store", "connect"]
 
 _NOT_FOUND: int = lib.MC_ERR_NOT_FOUND
 _EXISTS: int = lib.MC_ERR_ALREADY_EXISTS
+_CLOSED: int = lib.MC_ERR_CLOSED
 _PAGE = 4096
 
 _T = TypeVar("_T")
@@ -347,7 +348,7 @@ class Store(Unique):
 
     @property
     def healthy(self) -> bool:
-        """Whether the master answers and this store's segment is part of the pool. Sends nothing; False after close."""
+        """Whether the master answers and has this store's segments in the pool. Sends nothing; False after close."""
         return lib.mc_store_health(self._handle) == 0
 
     def stats(self) -> dict[str, Any]:
@@ -358,6 +359,51 @@ class Store(Unique):
         handle = self._handle
         try:
             return loads(read_text(lambda text, size: lib.mc_store_stats(handle, text, size)))
+        except MooncakeError as error:
+            raise self._error(error.code, None) from None
+
+    def mount(
+        self,
+        size: Optional[Size] = None,
+        *,
+        name: Optional[str] = None,
+        path: Optional[PathType] = None,
+        offset: int = 0,
+        timeout: Optional[float] = None,
+    ) -> str:
+        """Adds a segment to the pool, beside the one of connect(); its id.
+
+        size: bytes of this process, or like "4GiB". path: a file whose bytes they are instead, `size` of them (default
+        all) from `offset` on, a multiple of the page size; a shared memory object is one in /dev/shm. What was in it is
+        overwritten, and it must not be truncated meanwhile. name: as in connect(). errors.Busy: that part of it is
+        mounted; errors.System; errors.NoSpace; errors.NoMemory; errors.InvalidArgument.
+        """
+        if size is None and path is None:
+            raise TypeError("mount() takes a size or a path")
+        wanted = 0 if size is None else parse_size(size)
+        try:
+            return mount(self._handle, wanted, name, path, parse_size(offset, "offset"), timeout)
+        except MooncakeError:
+            if self.closed:
+                raise self._error(_CLOSED, None) from None
+            raise
+
+    def unmount(self, segment: str, *, grace: float = 0.0) -> None:
+        """Takes a segment of this store, by its id, out of the pool with what it holds. grace: seconds for which it can
+        be read, and takes nothing new; then this returns at once. errors.SegmentNotFound."""
+        error = new_error()
+        status = lib.mc_store_unmount(self._handle, c_string(segment), nanoseconds(grace), error)
+        if status < 0:
+            raise self._error(status, error)
+
+    def segments(self) -> list[dict[str, Any]]:
+        """The segments of the pool: [{"id": …, "name": …, "address": …, "size": …, "used": …, "state": "serving",
+        "draining" or "mounting", "own": whether it is this store's}, …]; those of others as of a second ago at most."""
+        from json import loads
+
+        handle = self._handle
+        try:
+            return loads(read_text(lambda text, size: lib.mc_store_segments(handle, text, size)))
         except MooncakeError as error:
             raise self._error(error.code, None) from None
 
@@ -393,7 +439,7 @@ class Store(Unique):
         return self._handle == ffi.NULL
 
     def close(self) -> None:
-        """Ends calls in progress with errors.Closed, and takes this store's segment with what it holds out of the pool;
+        """Ends calls in progress with errors.Closed, and takes its segments with what they hold out of the pool;
         views stay readable. A second call does nothing."""
         handle = self._handle
         if handle != ffi.NULL:
