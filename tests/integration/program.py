@@ -87,6 +87,7 @@ class StoreOptions(ctypes.Structure):
         ("engine_options", ctypes.c_void_p),
         ("timeout_ns", ctypes.c_uint64),
         ("view_bytes", ctypes.c_uint64),
+        ("tenant", ctypes.c_char_p),
     ]
 
 
@@ -97,6 +98,18 @@ class PutOptions(ctypes.Structure):
         ("replicas", ctypes.c_uint32),
         ("preferred_count", ctypes.c_uint32),
         ("preferred", ctypes.c_void_p),
+        ("timeout_ns", ctypes.c_uint64),
+    ]
+
+
+class SegmentOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("size", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("path", ctypes.c_char_p),
+        ("offset", ctypes.c_uint64),
         ("timeout_ns", ctypes.c_uint64),
     ]
 
@@ -141,6 +154,16 @@ class Store:
     def remove(self, key: bytes) -> None:
         length, patience = ctypes.c_size_t(len(key)), ctypes.c_uint64(0)
         self.check(self.calls.mc_store_remove(self.handle, key, length, patience, None))
+
+    def mount(self, size: int, name: str) -> bytes:
+        options = SegmentOptions(size=size, name=name.encode())
+        options.struct_size = ctypes.sizeof(options)
+        segment = ctypes.create_string_buffer(37)
+        self.check(self.calls.mc_store_mount(self.handle, ctypes.byref(options), segment, None))
+        return segment.value
+
+    def unmount(self, segment: bytes, grace: float = 0.0) -> None:
+        self.check(self.calls.mc_store_unmount(self.handle, segment, ctypes.c_uint64(int(grace * 1e9)), None))
 
     def close(self) -> None:
         self.check(self.calls.mc_store_close(self.handle))

@@ -230,6 +230,22 @@ def test_segments_are_listed_by_name_and_described(master: Master, store: Store)
     assert (missing.status, missing.json["error_code"]) == (404, -101)
 
 
+def test_a_segment_that_drains_is_shown_as_such(master: Master, store: Store) -> None:
+    def states() -> dict[str, str]:
+        segments = master.ask("/get_segments_detail").json["segments"]
+        return {segment["segment_name"]: segment["status"] for segment in segments}
+
+    more = store.mount(1 << 20, "two")
+    assert states() == {"one": "MOUNTED", "two": "MOUNTED"}
+    store.unmount(more, grace=600)
+    deadline = time.monotonic() + PATIENCE
+    while states()["two"] == "MOUNTED":
+        assert time.monotonic() < deadline
+    assert states() == {"one": "MOUNTED", "two": "GRACEFULLY_UNMOUNTING"}
+    store.unmount(more)
+    assert states() == {"one": "MOUNTED"}
+
+
 # ---- Keys
 
 
