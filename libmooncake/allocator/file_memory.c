@@ -105,9 +105,12 @@ int32_t file_memory_map(const char *path, uint64_t offset, uint64_t size, struct
 }
 
 void file_memory_unmap(struct file_memory *memory) {
+    struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+
     if (memory->fd < 0)
         return;
     (void)munmap(memory->address, memory->size);
+    (void)fcntl(memory->fd, F_OFD_SETLK, &all); /* a child that was just forked may have the descriptor still */
     fork_close(memory->fd);
     memory->fd = -1;
 }
