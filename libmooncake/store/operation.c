@@ -95,7 +95,7 @@ static void take_memory(struct run *run, size_t i, size_t *first) {
     struct copy_memory *memory = &run->memories[i];
 
     *memory = (struct copy_memory){.count = 1, .ranges = operation->ranges};
-    if (operation->pieces != NULL) {
+    if (run->ones == NULL) {
         memory->pieces = operation->pieces + *first;
         memory->count = operation->piece_counts[i];
         *first += memory->count;

@@ -34,7 +34,7 @@ static int32_t make_room(struct put_parts *parts) {
     uint32_t room = parts->room == 0 ? 16 : parts->room * 2;
     struct put_part *more;
 
-    if (parts->count < parts->room)
+    if (parts->parts != NULL && parts->count < parts->room)
         return MC_OK;
     if (parts->count >= MC_STORE_PIECES_MAX)
         return MC_ERR_TOO_MANY;
@@ -46,16 +46,23 @@ static int32_t make_room(struct put_parts *parts) {
     return MC_OK;
 }
 
+/* Would a part before the one at `index` share bytes with its neighbours? */
+static bool overlaps(const struct put_parts *parts, uint32_t index, uint64_t offset, uint64_t length) {
+    const struct put_part *all = parts->parts;
+
+    if (all == NULL)
+        return false;
+    return (index > 0 && all[index - 1].offset + all[index - 1].length > offset) ||
+           (index < parts->count && all[index].offset < offset + length);
+}
+
 int32_t put_parts_add(struct put_parts *parts, uint64_t offset, uint64_t length, uint32_t sum) {
     uint32_t index = find(parts, offset);
-    const struct put_part *before = index > 0 ? &parts->parts[index - 1] : NULL;
     int32_t status;
 
     if (length == 0)
         return MC_OK;
-    if (before != NULL && before->offset + before->length > offset)
-        return MC_ERR_INVALID_ARGUMENT;
-    if (index < parts->count && parts->parts[index].offset < offset + length)
+    if (overlaps(parts, index, offset, length))
         return MC_ERR_INVALID_ARGUMENT;
     status = make_room(parts);
     if (status != MC_OK)

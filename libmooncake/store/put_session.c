@@ -322,51 +322,62 @@ static void write_begun(struct store *store, const struct put_step *step, struct
             writing_end(&writings[i], writes);
 }
 
-int32_t put_sessions_write(struct store *store, const struct put_step *step, int64_t *ret_lengths,
-                           struct mc_error *error) {
-    size_t total = 0, most = 0;
-    struct outcome outcome = {0};
+/* What a call that writes needs of memory. */
+struct write_room {
     struct writing *writings;
     struct client_write *writes;
     struct copy_source *sources;
     uint32_t *sums;
-    int32_t status = MC_OK;
+};
 
-    for (size_t i = 0; i < step->count; i++) {
-        total += step->piece_counts[i];
+static void room_free(struct write_room *room) {
+    free(room->writings);
+    free(room->writes);
+    free(room->sources);
+    free(room->sums);
+}
+
+static bool room_make(struct write_room *room, const struct put_step *step) {
+    size_t most = 1;
+
+    for (size_t i = 0; i < step->count; i++)
         most = step->piece_counts[i] > most ? step->piece_counts[i] : most;
+    room->writings = calloc(step->count + 1, sizeof(*room->writings));
+    room->writes = calloc(step->count + 1, MC_REPLICAS_MAX * sizeof(*room->writes));
+    room->sources = calloc(step->count + 1, MC_REPLICAS_MAX * sizeof(*room->sources));
+    room->sums = calloc(most, sizeof(*room->sums));
+    return room->writings != NULL && room->writes != NULL && room->sources != NULL && room->sums != NULL;
+}
+
+int32_t put_sessions_write(struct store *store, const struct put_step *step, int64_t *ret_lengths,
+                           struct mc_error *error) {
+    struct outcome outcome = {0};
+    struct write_room room = {0};
+    size_t first = 0;
+
+    if (!room_make(&room, step)) {
+        room_free(&room);
+        return status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %zu puts", step->count);
     }
-    writings = calloc(step->count, sizeof(*writings));
-    writes = calloc(step->count * MC_REPLICAS_MAX, sizeof(*writes));
-    sources = calloc(step->count * MC_REPLICAS_MAX, sizeof(*sources));
-    sums = calloc(most > 0 ? most : 1, sizeof(*sums));
-    if (writings == NULL || writes == NULL || sources == NULL || sums == NULL)
-        status = status_set(error, MC_ERR_NO_MEMORY, 0, "no memory for %zu pieces", total);
-    total = 0;
-    for (size_t i = 0; i < step->count && status == MC_OK; i++) {
+    for (size_t i = 0; i < step->count; i++) {
+        struct writing *writing = &room.writings[i];
         int32_t begun;
 
-        writings[i].pieces = step->pieces + total;
-        writings[i].count = step->piece_counts[i];
-        total += step->piece_counts[i];
-        writings[i].session = session_acquire(store, step->puts[i], &begun);
-        writings[i].result = writings[i].session == NULL ? begun : writing_begin(&writings[i], sums);
+        writing->pieces = step->pieces + first;
+        writing->count = step->piece_counts[i];
+        first += step->piece_counts[i];
+        writing->session = session_acquire(store, step->puts[i], &begun);
+        writing->result = writing->session == NULL ? begun : writing_begin(writing, room.sums);
     }
-    if (status == MC_OK) {
-        write_begun(store, step, writings, writes, sources);
-        for (size_t i = 0; i < step->count; i++) {
-            ret_lengths[i] = writings[i].result;
-            outcome_add(&outcome, i, writings[i].result < 0 ? (int32_t)writings[i].result : MC_OK, NULL);
-            if (writings[i].session != NULL)
-                ref_drop(&writings[i].session->object.ref);
-        }
-        status = outcome_tell(&outcome, error);
+    write_begun(store, step, room.writings, room.writes, room.sources);
+    for (size_t i = 0; i < step->count; i++) {
+        ret_lengths[i] = room.writings[i].result;
+        outcome_add(&outcome, i, ret_lengths[i] < 0 ? (int32_t)ret_lengths[i] : MC_OK, NULL);
+        if (room.writings[i].session != NULL)
+            ref_drop(&room.writings[i].session->object.ref);
     }
-    free(writings);
-    free(writes);
-    free(sources);
-    free(sums);
-    return status;
+    room_free(&room);
+    return outcome_tell(&outcome, error);
 }
 
 /* ---- End ---- */

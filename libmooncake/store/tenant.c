@@ -52,7 +52,7 @@ int32_t tenant_wrap(const struct tenant *tenant, const struct mc_keys *keys, str
         return MC_OK;
     for (size_t i = 0; i < keys->count; i++)
         total += tenant->length + (keys->lengths[i] > KEY_MAX ? KEY_MAX + 1u : keys->lengths[i]);
-    lengths = malloc(keys->count * sizeof(*lengths) + total);
+    lengths = malloc((keys->count + 1) * sizeof(*lengths) + total);
     if (lengths == NULL)
         return MC_ERR_NO_MEMORY;
     *ret_memory = lengths;

@@ -43,7 +43,7 @@ void ghosts_clear(struct ghosts *ghosts) {
 /* Twice the room, with the oldest at its beginning. */
 static bool grow(struct ghosts *ghosts) {
     uint32_t room = ghosts->room == 0 ? ROOM_FIRST : ghosts->room * 2;
-    struct ghosts larger = {.room = room};
+    struct ghosts larger = {.room = room}, smaller;
 
     if (room > ROOM_MOST)
         return false;
@@ -61,8 +61,9 @@ static bool grow(struct ghosts *ghosts) {
         larger.ring[larger.count] = *ghost;
         link_in(&larger, larger.count++);
     }
-    ghosts_clear(ghosts);
+    smaller = *ghosts;
     *ghosts = larger;
+    ghosts_clear(&smaller);
     return true;
 }
 
