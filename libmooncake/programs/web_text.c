@@ -50,8 +50,6 @@ void web_text_print(struct web_text *text, const char *format, ...) {
     va_list arguments;
     int length;
 
-    if (text->failed)
-        return;
     va_start(arguments, format);
     length = vsnprintf(printed, sizeof(printed), format, arguments);
     va_end(arguments);
