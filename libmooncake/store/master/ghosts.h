@@ -1,6 +1,6 @@
 /* store/master/ghosts.h - what was evicted, remembered for a while: keys, and what the policy knew of them.
  *
- * A ring in the order of eviction, with an index by key. 16 bytes each. Two keys may share their 32 bits here; then one is
+ * A ring in the order of eviction, with an index by key. Two keys may share their 32 bits here; then one is
  * taken for the other, which costs a guess. Not thread-safe.
  */
 #ifndef MC_STORE_MASTER_GHOSTS_H
